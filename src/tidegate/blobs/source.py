@@ -72,12 +72,10 @@ class FolderSource:
         return found
 
     def head(self, name: str) -> Blob | None:
-        """See BlobSource."""
         path = Path(self.folder) / name
         return self._blob(path) if path.is_file() else None
 
     def read_blob(self, blob: Blob) -> bytes:
-        """See BlobSource."""
         path = Path(self.folder) / blob.name
         try:
             content = path.read_bytes()
@@ -125,7 +123,6 @@ class StoreSource:
         return StoreSource, (self._address, self._environment)
 
     def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
-        """See BlobSource."""
         try:
             return [
                 Blob(item["path"], item["size"], _ticks(item["last_modified"]), _etag(item))
@@ -137,7 +134,6 @@ class StoreSource:
             raise BlobError(self._store.problem("cannot be listed", error, prefix)) from None
 
     def head(self, name: str) -> Blob | None:
-        """See BlobSource."""
         try:
             found = self._store.api.head(self._store.handle, name)
         except FileNotFoundError:
@@ -147,7 +143,6 @@ class StoreSource:
         return Blob(name, found["size"], _ticks(found["last_modified"]), _etag(found))
 
     def read_blob(self, blob: Blob) -> bytes:
-        """See BlobSource."""
         try:
             # No "if-match": not every store has it on every way; what was read says what it is.
             result = self._store.api.get(self._store.handle, blob.name)

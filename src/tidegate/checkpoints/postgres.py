@@ -46,16 +46,12 @@ class PostgresCheckpoints(CheckpointDatabase):
             self.execute([lock, *((statement, ()) for statement in SCHEMA)])
 
     def query(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """See CheckpointDatabase."""
-
         def select(connection: Connection) -> list[tuple[Any, ...]]:
             return connection.execute(_as_psycopg(statement), parameters).fetchall()
 
         return self._on_connection(select)
 
     def execute(self, statements: Iterable[tuple[str, Parameters]]) -> list[int]:
-        """See CheckpointDatabase."""
-
         def change(connection: Connection) -> list[int]:
             with connection.transaction():
                 return [connection.execute(_as_psycopg(text), values).rowcount for text, values in statements]
@@ -63,7 +59,6 @@ class PostgresCheckpoints(CheckpointDatabase):
         return self._on_connection(change)
 
     def close(self) -> None:
-        """See CheckpointDatabase."""
         with self._lock:
             self._closed = True
             if self._connection is not None:

@@ -44,7 +44,6 @@ class SqliteCheckpoints(CheckpointDatabase):
         self.execute((statement, ()) for statement in SCHEMA)
 
     def query(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """See CheckpointDatabase."""
         with self._lock:
             try:
                 return self._connection.execute(statement, tuple(parameters)).fetchall()
@@ -68,7 +67,6 @@ class SqliteCheckpoints(CheckpointDatabase):
             return changed
 
     def close(self) -> None:
-        """See CheckpointDatabase."""
         with self._lock:
             self._connection.close()
 

@@ -81,7 +81,6 @@ class LogClock:
         self._thread.start()
 
     def now_ms(self) -> int:
-        """See Clock."""
         with self._lock:
             now = self._wall_ms()
             if now > self._last_ms:
@@ -89,7 +88,6 @@ class LogClock:
             return self._last_ms
 
     def arrival_lower_bound_ms(self) -> int:
-        """See Clock. The bound does not advance while the lease cannot be renewed."""
         with self._lock:
             self._last_ms = max(self._last_ms, self._wall_ms())
             last, ceiling = self._last_ms, self._ceiling_ms

@@ -41,7 +41,6 @@ class LogReader:
             self._known_positions.clear()
 
     def entries(self, sequence_number: int) -> Generator[EntryView, None, None]:
-        """See PartitionLog.entries."""
         while True:
             table, end = self._state.snapshot()
             if sequence_number >= end.next_sequence_number:
@@ -58,7 +57,6 @@ class LogReader:
                 raise LogError(f"cannot read from {self._state.directory}: {error}") from error
 
     def read_events(self, sequence_number: int, max_bytes: int, max_events: int) -> list[EventBatch]:
-        """See PartitionLog.read."""
         batches: list[EventBatch] = []
         if sequence_number >= self._state.end.next_sequence_number:
             return batches
@@ -99,11 +97,9 @@ class LogReader:
                 del known[next(iter(known))]
 
     def sequence_after_offset(self, offset: int, inclusive: bool) -> int:
-        """See PartitionLog.sequence_after_offset."""
         return self._search(lambda table, end: table.sequence_after_offset(offset, inclusive, end))
 
     def sequence_at_time(self, enqueued_time_ms: int, inclusive: bool) -> int:
-        """See PartitionLog.sequence_at_time."""
         return self._search(lambda table, end: table.sequence_at_time(enqueued_time_ms, inclusive, end))
 
     def _search(self, search: Callable[[SegmentTable, int], int | None]) -> int:

@@ -64,7 +64,6 @@ class LogWriter:
         self._listeners: tuple[Callable[[], None], ...] = ()
 
     def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
-        """See PartitionLog.append."""
         if not events:
             raise ValueError("an append needs at least one event")
         with self._lock:
@@ -77,7 +76,6 @@ class LogWriter:
         self._committer.submit(self._commit)
 
     def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """See PartitionLog.on_grow."""
         with self._lock:
             self._listeners += (callback,)
 

@@ -31,7 +31,6 @@ class Retention:
         self._reader = reader
 
     def apply(self, limits: RetentionLimits) -> int:
-        """See PartitionLog.apply_retention."""
         state = self._state
         with self._writer.writing:
             try:
@@ -75,7 +74,6 @@ class Retention:
         return too_old or (too_much and end - following.base_position >= limits.at_least_bytes)
 
     def roll(self, before_ms: int | None, max_bytes: int | None) -> bool:
-        """See PartitionLog.roll."""
         with self._writer.writing:
             try:
                 table, end = self._state.snapshot()

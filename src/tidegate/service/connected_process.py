@@ -36,7 +36,6 @@ class JobConversation:
         self._end: Exit | None = None
 
     def received(self, message: dict[str, Any]) -> None:
-        """See ``Conversation.received``."""
         ((kind, content),) = message.items()
         if kind == channel.BEGUN:
             self._events.begun()
@@ -56,11 +55,9 @@ class JobConversation:
             raise ValueError(f"a process of a job said {kind!r}, which nothing here understands")
 
     def launched(self, pid: int) -> None:
-        """See ``Conversation.launched``."""
         self._events.launched(pid)
 
     def ended(self, status: int | None) -> None:
-        """See ``Conversation.ended``."""
         self._events.ended(self._end or Exit(ExitKind.CRASHED, f"its process {_how(status)}"))
 
 
@@ -72,14 +69,12 @@ class CheckConversation:
         self._problems: list[str] | None = None
 
     def received(self, message: dict[str, Any]) -> None:
-        """See ``Conversation.received``."""
         self._problems = message[channel.PROBLEMS]
 
     def launched(self, pid: int) -> None:
         """See ``Conversation.launched``."""
 
     def ended(self, status: int | None) -> None:
-        """See ``Conversation.ended``."""
         self._done([f"the check's process {_how(status)}"] if self._problems is None else self._problems)
 
 

@@ -35,15 +35,12 @@ class ForkingLauncher:
         self._server: _Server | None = None
 
     def launch(self, order: LaunchOrder, events: ProcessEvents) -> Process:
-        """See ``Launcher.launch``."""
         return self._running_server().fork(order_line(order), JobConversation(events))
 
     def check(self, content: Mapping[str, Any], done: Callable[[Sequence[str]], None]) -> None:
-        """See ``Launcher.check``."""
         self._running_server().fork(channel.line_of({channel.CHECK: content}), CheckConversation(done))
 
     def close(self) -> None:
-        """See ``Launcher.close``."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -68,15 +65,12 @@ class _Fork:
         self._server = server
 
     def ask_to_stop(self) -> None:
-        """See ``Process.ask_to_stop``."""
         self._server.write(self, channel.line_of({channel.STOP: True}))
 
     def answer_spark(self, answer: Mapping[str, Any]) -> None:
-        """See ``Process.answer_spark``."""
         self._server.write(self, channel.line_of({channel.SPARK: dict(answer)}))
 
     def kill(self) -> None:
-        """See ``Process.kill``."""
         self._server.request({"kill": self.number})
 
 

@@ -21,15 +21,12 @@ class SpawningLauncher:
         self._spawned: set[_Spawned] = set()
 
     def launch(self, order: LaunchOrder, events: ProcessEvents) -> Process:
-        """See ``Launcher.launch``."""
         return self._spawn(order_line(order), JobConversation(events))
 
     def check(self, content: Mapping[str, Any], done: Callable[[Sequence[str]], None]) -> None:
-        """See ``Launcher.check``."""
         self._spawn(channel.line_of({channel.CHECK: content}), CheckConversation(done))
 
     def close(self) -> None:
-        """See ``Launcher.close``."""
         with self._lock:
             spawned = list(self._spawned)
         for one in spawned:
@@ -64,15 +61,12 @@ class _Spawned:
         self.thread = threading.Thread(target=self._listen, args=(first_line,), name="tidegate-process", daemon=True)
 
     def ask_to_stop(self) -> None:
-        """See ``Process.ask_to_stop``."""
         self._write(channel.line_of({channel.STOP: True}))
 
     def answer_spark(self, answer: Mapping[str, Any]) -> None:
-        """See ``Process.answer_spark``."""
         self._write(channel.line_of({channel.SPARK: dict(answer)}))
 
     def kill(self) -> None:
-        """See ``Process.kill``."""
         self._process.kill()
 
     def _listen(self, first_line: bytes) -> None:

@@ -214,7 +214,6 @@ class SupervisedJob:
             self._process.kill()
 
     def launched(self, reports: _Reports, pid: int) -> None:
-        """See `ProcessEvents.launched`."""
         if reports is self._reports:
             self._pid, self._shared_bytes, self._look_at_s = pid, None, 0.0
             self._surroundings.changed()
@@ -226,12 +225,10 @@ class SupervisedJob:
             self._write_when_possible(replace(self.record, start=replace(start, pending=False)))
 
     def ready(self) -> None:
-        """See `ProcessEvents.ready`."""
         self._supervision.ready(time.monotonic())
         self._act(())
 
     def trouble(self, reason: str) -> None:
-        """See `ProcessEvents.trouble`."""
         self._supervision.trouble(reason)
         self._act(())
 
@@ -249,26 +246,22 @@ class SupervisedJob:
                 self._act(())
 
     def measured(self, metrics: Mapping[str, Any]) -> None:
-        """See `ProcessEvents.measured`."""
         self.metrics = metrics
         self.output_samples |= metrics.get("samples", {})
         if metrics.get("metrics"):
             self.history.add(time.time(), metrics["metrics"])
 
     def spark_wanted(self) -> None:
-        """See `ProcessEvents.spark_wanted`."""
         process = self._process
         if process is not None:
             self._spark_owner = self._surroundings.spark.attach(SparkUser(process.answer_spark, self.fail))
 
     def spark_released(self) -> None:
-        """See `ProcessEvents.spark_released`."""
         owner, self._spark_owner = self._spark_owner, None
         if owner is not None:
             self._surroundings.spark.release(owner)
 
     def ended(self, end: Exit) -> None:
-        """See `ProcessEvents.ended`."""
         self.spark_released()
         self._process = self._reports = self._pid = None
         self.history.flush()

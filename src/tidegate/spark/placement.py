@@ -154,7 +154,6 @@ class SparkPlacement:
 
     @property
     def place(self) -> Place:
-        """See ``Placement.place``."""
         return self._place
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
@@ -243,7 +242,6 @@ class SparkPlacement:
         self._parts = set()
 
     def idle_executors(self, sealed: bool) -> int:
-        """See ``Placement.idle_executors``."""
         executors = self._settings.executors() if self._homes else 0
         if executors and sealed:
             shards, cores = self._place.shards, self._spark.sparkContext.defaultParallelism
@@ -251,7 +249,6 @@ class SparkPlacement:
         return max(0, executors - len(self._homes))
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
-        """See ``Placement.preview``."""
         if not self._version:
             return []
         what = f"early results after step {self._version}"
@@ -261,7 +258,6 @@ class SparkPlacement:
         return [rows.by_time() for rows in merged] if self._by_substream else merged
 
     def use(self, program: Program) -> None:
-        """See ``Placement.use``."""
         self._program = program.sharded()
         self._job = replace(self._job, program=SharedProgram.of(self._program, self._owner))
 

@@ -225,7 +225,6 @@ class _StreamPlacement(SparkPlacement):
     _ended = False
 
     def close(self) -> None:
-        """See ``SparkPlacement.close``."""
         if not self.is_left():
             self.end()
 

@@ -73,7 +73,6 @@ class Deployments:
         self._nesting = _Nesting()
 
     def operations(self) -> Sequence[Operation]:
-        """See ResourceProvider."""
         return [
             Operation("GET", f"{GROUP}/providers/{DEPLOYMENTS}", self._list),
             Operation("GET", _PATH, self._show),
@@ -88,7 +87,6 @@ class Deployments:
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
-        """See ResourceProvider. Deployments are not listed among the resources of a group."""
         return ()
 
     def delete_group(self, group: str) -> None:

@@ -75,7 +75,6 @@ class EventHubProvider:
         self._publishers = RevokedPublishers(namespace)
 
     def operations(self) -> Sequence[Operation]:
-        """See ResourceProvider."""
         provider = f"/providers/{PROVIDER}"
         return [
             Operation("GET", f"{SUBSCRIPTION}{provider}/namespaces", self._list),

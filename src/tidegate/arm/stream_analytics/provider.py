@@ -54,7 +54,6 @@ class StreamAnalyticsProvider:
         self._trials = Trials(hubs)
 
     def operations(self) -> Sequence[Operation]:
-        """See ResourceProvider."""
         provider = f"providers/{PROVIDER}"
         return [
             *self._jobs.operations(),
@@ -68,12 +67,10 @@ class StreamAnalyticsProvider:
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
-        """See ResourceProvider."""
         request = ArmRequest("GET", "", {"subscription": subscription, "group": group})
         return self._jobs.listed(request, group)
 
     def delete_group(self, group: str) -> None:
-        """See ResourceProvider."""
         for job in self._store.listed(group):
             self._store.delete(job)
 

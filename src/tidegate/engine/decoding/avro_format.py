@@ -22,7 +22,6 @@ class AvroFormat(TableKind):
     compresses = True
 
     def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
-        """See ``TableKind.table``."""
         return _table(read_container(content, most), len(content))
 
 

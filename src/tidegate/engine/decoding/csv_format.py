@@ -31,7 +31,6 @@ class CsvFormat(TableKind):
     joins_bodies = True
 
     def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
-        """See ``TableKind.table``."""
         return _table(content, format_, most)
 
     def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:

@@ -24,7 +24,6 @@ class CustomFormat(TableKind):
     compresses = True
 
     def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
-        """See ``TableKind.table``."""
         deserializer = format_.deserializer
         if deserializer is None:
             raise ValueError("the format custom needs a deserializer")

@@ -30,7 +30,6 @@ class JsonFormat(FormatKind):
     is_text = True
 
     def decoder(self, wanted: Wanted, format_: Format) -> BodyDecoder:
-        """See ``FormatKind.decoder``."""
         decoder = Decoder(wanted, format_.limits)
         return _UnpackedDecoder(decoder, format_) if format_.is_packed else decoder
 

@@ -26,7 +26,6 @@ class ParquetFormat(TableKind):
     in_events = False
 
     def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
-        """See ``TableKind.table``."""
         return _table(content, most)
 
 

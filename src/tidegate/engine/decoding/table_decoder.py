@@ -156,11 +156,9 @@ class TableKind(FormatKind):
         return None
 
     def decoder(self, wanted: Wanted, format_: Format) -> BodyDecoder:
-        """See ``FormatKind.decoder``."""
         return TableDecoder(wanted, format_, self)
 
     def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
-        """See ``FormatKind.file_rows``."""
         return TableBodies.of(self.table(content, format_, format_.limits.of_file()))
 
 

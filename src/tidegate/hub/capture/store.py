@@ -44,7 +44,6 @@ class Folder:
         return str(self._path)
 
     def head(self, name: str, size: int) -> bytes | None:
-        """See Store."""
         try:
             with (self._path / name).open("rb") as file:
                 return file.read(size)
@@ -54,7 +53,6 @@ class Folder:
             raise StoreError(f"{self._path / name} cannot be read: {error.strerror}") from error
 
     def put(self, name: str, content: Path) -> None:
-        """See Store. Readers that list `*.avro` do not see the file before it is complete."""
         target = self._path / name
         try:
             make_folders(target.parent)
@@ -78,7 +76,6 @@ class RemoteStore:
         return self._store.url
 
     def head(self, name: str, size: int) -> bytes | None:
-        """See Store."""
         try:
             there = self._store.api.head(self._store.handle, name)["size"]
             if not there:
@@ -91,7 +88,6 @@ class RemoteStore:
             raise StoreError(self._store.problem("cannot be read", error, name)) from None
 
     def put(self, name: str, content: Path) -> None:
-        """See Store. A large file is uploaded in parts and becomes visible with the last one."""
         in_pieces = content.stat().st_size > _PIECE_BYTES
         try:
             self._store.api.put(

@@ -218,7 +218,6 @@ class _HeldLog:
         self.clock: int | None = None
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         clock = self.clock
         if clock is None:
             return dict(self._ends)
@@ -231,11 +230,9 @@ class _HeldLog:
         return shown
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         return min(self._log.first_at(partition, arrival), self.ends()[partition].end)
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         return self._log.range(partition, start, end)
 
     def close(self) -> None:

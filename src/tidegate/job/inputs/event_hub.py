@@ -57,14 +57,12 @@ class HubSettings(StreamInput):
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)
 
     def event_hub_name(self) -> str:
-        """See ``StreamInput.event_hub_name``."""
         try:
             return ConnectionString.parse(self.connection_string, self.event_hub).entity_path
         except ClientError:
             return self.event_hub or ""
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
-        """See ``StreamInput.arrival_estimate``."""
         return ArrivalEstimate(self.idle_after_s) if self.estimate_arrival else None
 
 
@@ -75,7 +73,6 @@ class EventHubInput(HubSettings):
     type: Literal["eventhub"]
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        """See ``StreamInput.open_log``."""
         return HubLog.connect(
             self.connection_string,
             self.event_hub,

@@ -97,7 +97,6 @@ class FilesInput(FileSettings, StreamInput):
         return self
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        """See ``StreamInput.open_log``."""
         return FilesLog(self, opening)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
@@ -157,7 +156,6 @@ class FilesLog:
         }
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         files = self._files[partition]
         place = bisect_left(files, arrival, key=lambda taken: taken.last)
         if place == len(files):
@@ -165,7 +163,6 @@ class FilesLog:
         return files[place].first + self._rows_before(files[place], arrival)
 
     def range(self, partition: str, start: int, end: int) -> FileRange:
-        """See ``InputLog.range``."""
         parts = []
         files = self._files[partition]
         for place in range(max(0, bisect_right(files, start, key=lambda taken: taken.first) - 1), len(files)):

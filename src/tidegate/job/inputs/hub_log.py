@@ -66,7 +66,6 @@ class HubRange:
     of_devices: bool = False
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``."""
         for messages in self._runs(batch_events):
             yield Events(
                 sequence_numbers=messages.sequence_numbers,
@@ -310,7 +309,6 @@ class HubLog:
         }
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         ends = {}
         reports = self._reports()
         every = self._ask(lambda client: client.partitions_properties(self._partitions, reports))
@@ -330,7 +328,6 @@ class HubLog:
         return ends
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         time_ms = -(-arrival // TICKS_PER_MILLISECOND)
         first = self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
         self._positions[partition] = max(first, self._positions.get(partition, 0))
@@ -342,7 +339,6 @@ class HubLog:
         return self._ask(lambda client: client.first_at_offset(group, partition, offset, inclusive=inclusive))
 
     def range(self, partition: str, start: int, end: int) -> HubRange:
-        """See ``InputLog.range``."""
         self._unreported[partition] = self._unreported.get(partition, 0) + end - start
         self._positions[partition] = end
         segments = self._segments.get(partition)

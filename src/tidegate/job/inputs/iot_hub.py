@@ -18,7 +18,6 @@ class IotHubInput(HubSettings):
     type: Literal["iothub"]
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        """See ``StreamInput.open_log``."""
         return HubLog.connect(
             self.connection_string,
             self.event_hub,

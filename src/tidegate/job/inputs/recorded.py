@@ -44,7 +44,6 @@ class RecordedInput(StreamInput):
     )
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        """See ``StreamInput.open_log``."""
         return RecordedLog.from_file(self.path, self.source)
 
 
@@ -130,7 +129,6 @@ class RecordedRange:
     source: Recorded | None = None
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``."""
         for first in range(0, len(self.bodies), batch_events):
             bodies = self.bodies[first : first + batch_events]
             numbers = np.arange(self.start + first, self.start + first + len(bodies), dtype=np.int64)
@@ -179,12 +177,10 @@ class RecordedLog:
         }
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         arrivals = np.array(self._arrivals[partition], dtype=np.int64)
         return self._begin(partition) + int(np.searchsorted(arrivals, arrival, side="left"))
 
     def range(self, partition: str, start: int, end: int) -> RecordedRange:
-        """See ``InputLog.range``."""
         begin = self._begin(partition)
         events = self._partitions[partition][start - begin : end - begin]
         messages = None

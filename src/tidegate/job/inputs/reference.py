@@ -51,7 +51,6 @@ class ReferenceInput(FileSettings, ReferenceSection):
     format: Annotated[str, FormatName()] = Field(default="json", description="the format of a file")
 
     def open_tables(self) -> ReferenceTables:
-        """See ``ReferenceSection.open_tables``."""
         pattern = self.pattern()
         return FileTables(self.path, pattern, open_source(pattern.root, self.storage_environment))
 
@@ -66,15 +65,12 @@ class FileTables:
 
     @property
     def are_timed(self) -> bool:
-        """See ``ReferenceTables.are_timed``."""
         return self.pattern.has_time
 
     def find(self) -> list[tuple[Blob, int | None]]:
-        """See ``ReferenceTables.find``."""
         return [(blob, place.time) for blob, place in self.pattern.find(self.source)]
 
     def read_blob(self, blob: Blob) -> bytes:
-        """See ``ReferenceTables.read_blob``."""
         return self.source.read_blob(blob)
 
 

@@ -84,15 +84,12 @@ class SqlReferenceInput(ReferenceSection):
 
     @property
     def is_fixed(self) -> bool:
-        """See ``ReferenceSection.is_fixed``."""
         return self.refresh == "never"
 
     def open_tables(self) -> ReferenceTables:
-        """See ``ReferenceSection.open_tables``."""
         return SqlTables(self)
 
     def file_format(self, name: str, limits: Limits) -> Format:
-        """See ``ReferenceSection.file_format``."""
         return JSON
 
 
@@ -112,7 +109,6 @@ class SqlTables:
 
     @property
     def described(self) -> str:
-        """See ``ReferenceTables.described``."""
         return "snapshot_query"
 
     def find(self) -> list[tuple[Blob, int | None]]:
@@ -131,7 +127,6 @@ class SqlTables:
         return [(self._blob, None)]
 
     def read_blob(self, blob: Blob) -> bytes:
-        """See ``ReferenceTables.read_blob``."""
         return self._content
 
     def _is_full_due(self, now: int) -> bool:

@@ -171,7 +171,6 @@ class TickedRange:
     parts: tuple[tuple[int, LogRange], ...]
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``."""
         for reached, part in self.parts:
             for events in part.read_events(batch_events):
                 yield events if reached == NO_TIME else replace(events, reached=reached)
@@ -207,7 +206,6 @@ class TickedLog:
         self._looked: set[str] = set()
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``: with a promise by estimate where the log gives none."""
         shown = {}
         for partition, end in self._log.ends().items():
             if self._estimate is not None and end.arrival_lower_bound is None and not end.complete:
@@ -266,12 +264,10 @@ class TickedLog:
         return NO_TIME
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``: a tick counts as an arrival."""
         places = [place for place, reached in self._ticks.of(self._name, partition) if reached >= arrival]
         return min([self._log.first_at(partition, arrival), *places])
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         ticks = dict(self._ticks.between(self._name, partition, start, end))
         if not ticks:
             return self._log.range(partition, start, end)
@@ -285,5 +281,4 @@ class TickedLog:
         )
 
     def close(self) -> None:
-        """See ``InputLog.close``."""
         self._log.close()

@@ -20,7 +20,6 @@ class ConsoleOutput(OutputSection):
     type: Literal["console"]
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return Console(opening.mark)
 
 
@@ -31,12 +30,10 @@ class Console:
         self._mark = new_mark("console") if mark is None else dict(mark)
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         sys.stdout.write(rows.to_json_lines().decode())
         self._mark["rows"] += len(rows)
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         sys.stdout.flush()
         return dict(self._mark)
 
@@ -44,7 +41,6 @@ class Console:
         """See ``Output.continue_after_held_rows``: there are no rows beyond the mark."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return []
 
     def close(self) -> None:

@@ -35,19 +35,15 @@ class PatientLog:
         self._reading = reading
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         return self._reading.call(self._what, self._log.ends)
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         return self._reading.call(self._what, lambda: self._log.first_at(partition, arrival))
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         return self._log.range(partition, start, end)
 
     def close(self) -> None:
-        """See ``InputLog.close``."""
         self._log.close()
 
 

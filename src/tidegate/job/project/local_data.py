@@ -119,7 +119,6 @@ class LocalRange:
     format: Format
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``."""
         for first in range(0, len(self.bodies), batch_events):
             bodies = self.bodies[first : first + batch_events]
             numbers = np.arange(self.start + first, self.start + first + len(bodies), dtype=np.int64)
@@ -145,15 +144,12 @@ class LocalLog:
         self._format = data.format
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         return {_PARTITION: PartitionEnd(0, len(self._bodies), END_OF_TIME, complete=True)}
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         return bisect.bisect_left(self._arrivals, arrival)
 
     def range(self, partition: str, start: int, end: int) -> LocalRange:
-        """See ``InputLog.range``."""
         return LocalRange(start, end, self._arrivals[start:end], self._bodies[start:end], self._format)
 
     def close(self) -> None:

@@ -177,11 +177,9 @@ class DriverPlacement:
 
     @property
     def place(self) -> Place:
-        """See ``Placement.place``."""
         return Place()
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
-        """See ``Placement.run``."""
         self._keyed.know_timelines(order.timelines)
         results = [result for task in self._runner(tasks) for result in task]
         results.sort(key=lambda result: (result.input, result.partition))
@@ -198,15 +196,12 @@ class DriverPlacement:
         )
 
     def idle_executors(self, sealed: bool) -> int:
-        """See ``Placement.idle_executors``."""
         return 0
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
-        """See ``Placement.preview``."""
         return self._keyed.preview(order.released, order.ahead)
 
     def use(self, program: Program) -> None:
-        """See ``Placement.use``."""
         self._keyed.use(program)
         self._runner = self._runner_for(program)
 
@@ -218,7 +213,6 @@ class DriverPlacement:
         return SealedState(None, 0, self._version, {_WHOLE: folder.seal(store, _WHOLE, self._version)})
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
-        """See ``Placement.restore``."""
         if sealed.shards is not None:
             raise SealUnusable(f"it has {sealed.shards} shards, and the job now runs in one process")
         store = self._local_store(folder)
@@ -237,6 +231,5 @@ class DriverPlacement:
         return self._store
 
     def close(self) -> None:
-        """See ``Placement.close``."""
         if self._store is not None:
             self._store.delete()

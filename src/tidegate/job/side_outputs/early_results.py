@@ -114,15 +114,12 @@ class CutLog:
         return self._log.ends()
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         return self._log.first_at(partition, arrival)
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         return self._log.range(partition, start, end)
 
     def close(self) -> None:
-        """See ``InputLog.close``."""
         self._log.close()
 
 
@@ -148,7 +145,6 @@ class EarlyResults:
 
     @classmethod
     def shapes(cls, definition: JobDefinition, query_shapes: Shapes) -> Shapes:
-        """See ``SideOutput.shapes``."""
         if definition.early_results is None:
             return {}
         more = (OutputColumn(REVISION, plan.Type.BIGINT), OutputColumn(FINAL, plan.Type.BIT))
@@ -185,7 +181,6 @@ class EarlyResults:
         return not self._is_cut
 
     def state(self) -> dict[str, Any]:
-        """See ``SideOutput.state``."""
         return self._state.as_json()
 
     def before_step(self) -> None:

@@ -66,7 +66,6 @@ class Explanations:
 
     @classmethod
     def shapes(cls, definition: JobDefinition, query_shapes: Shapes) -> Shapes:
-        """See ``SideOutput.shapes``."""
         return {} if definition.explanations is None else {definition.explanations.output: SHAPE}
 
     @classmethod

@@ -47,18 +47,15 @@ class LogEnd:
         return cls(log, {name: (max(end.begin, end.end - each), end.end) for name, end in ends.items()})
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         return {
             name: PartitionEnd(begin, end, END_OF_TIME, complete=True) for name, (begin, end) in self.begins.items()
         }
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         begin, end = self.begins[partition]
         return min(max(self.log.first_at(partition, arrival), begin), end)
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         return self.log.range(partition, start, end)
 
     def close(self) -> None:

@@ -119,16 +119,13 @@ class HeldRange:
 
     @property
     def start(self) -> int:
-        """See ``LogRange.start``."""
         return int(self.runs[0].sequence_numbers[0])
 
     @property
     def end(self) -> int:
-        """See ``LogRange.end``."""
         return int(self.runs[-1].sequence_numbers[-1]) + 1
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``."""
         yield from self.runs
 
 

@@ -89,12 +89,10 @@ class FrameSection(ReferenceSection):
     tables: Any
 
     def open_tables(self) -> ReferenceTables:
-        """See ``ReferenceSection.open_tables``."""
         tables: FrameTables = self.tables
         return tables
 
     def file_format(self, name: str, limits: Limits) -> Format:
-        """See ``ReferenceSection.file_format``."""
         return Format("parquet", limits=limits)
 
 
@@ -131,7 +129,6 @@ class FrameTables:
         return [(self._blob, None)]
 
     def read_blob(self, blob: Blob) -> bytes:
-        """See ``ReferenceTables.read_blob``."""
         return self._content
 
     def _read(self) -> bytes:

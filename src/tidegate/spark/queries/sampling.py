@@ -27,22 +27,18 @@ class SampledLog:
         self._most_events = most_events
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         return {
             partition: PartitionEnd(end.begin, min(end.end, end.begin + self._most_events), END_OF_TIME, complete=True)
             for partition, end in self._log.ends().items()
         }
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         return min(self._log.first_at(partition, arrival), self.ends()[partition].end)
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         return self._log.range(partition, start, end)
 
     def close(self) -> None:
-        """See ``InputLog.close``."""
         self._log.close()
 
 
@@ -55,7 +51,6 @@ class WholePartition:
     events: Events
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``."""
         yield self.events
 
 
@@ -66,18 +61,15 @@ class HeldLog:
         self._partitions = partitions
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         return {
             partition: PartitionEnd(0, len(events.arrivals), END_OF_TIME, complete=True)
             for partition, events in self._partitions.items()
         }
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         return int((self._partitions[partition].arrivals < arrival).sum())
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See ``InputLog.range``."""
         return WholePartition(start, end, self._partitions[partition])
 
     def close(self) -> None:

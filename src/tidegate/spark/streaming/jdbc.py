@@ -133,11 +133,9 @@ class JdbcSink:
 
     @property
     def description(self) -> str:
-        """See ``Sink.description``."""
         return f"JdbcSink[{self._table}]"
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         schema, dot, _ = self._table.rpartition(".")
         try:
             database = JavaDatabase(self._spark, self._options)
@@ -165,7 +163,6 @@ class JdbcSink:
             raise OutputError(reason) from error
 
     def interrupt(self) -> None:
-        """See ``Sink.interrupt``."""
         database = self._database
         if database is not None:
             database.cancel()
@@ -208,7 +205,6 @@ class JavaDatabase:
         return True
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """See ``Database.query``."""
         statement = self._prepared(sql, parameters)
         try:
             found = statement.executeQuery()
@@ -221,7 +217,6 @@ class JavaDatabase:
             statement.close()
 
     def execute(self, sql: str, *parameters: Any) -> int:
-        """See ``Database.execute``."""
         statement = self._prepared(sql, parameters)
         try:
             return int(statement.executeUpdate())
@@ -229,7 +224,6 @@ class JavaDatabase:
             statement.close()
 
     def transaction(self, work: Callable[[], None]) -> None:
-        """See ``Database.transaction``."""
         self._connection.setAutoCommit(False)
         # Copying the rows of a step takes as long as it takes.
         self._longest_s = 0
@@ -247,11 +241,9 @@ class JavaDatabase:
             self._connection.setAutoCommit(True)
 
     def quoted(self, name: str) -> str:
-        """See ``Database.quoted``."""
         return str(self._dialect.quoteIdentifier(name))
 
     def close(self) -> None:
-        """See ``Database.close``."""
         self._connection.close()
 
     def cancel(self) -> None:

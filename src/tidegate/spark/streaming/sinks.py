@@ -117,11 +117,9 @@ class FileSink(_SparkSink):
 
     @property
     def description(self) -> str:
-        """See ``Sink.description``."""
         return f"FileSink[{self._files.folder.uri}]"
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         options = {name: value for name, value in self._choice.options.items() if name.lower() != "path"}
         writer = rows.write.format(self._format).options(**options).partitionBy(*self._choice.partition_by)
         self._files.write(step, writer.save)
@@ -136,11 +134,9 @@ class FormatSink(_SparkSink):
 
     @property
     def description(self) -> str:
-        """See ``Sink.description``."""
         return f"{self._choice.format}[{self._choice.path or _option(self._choice.options, 'path') or ''}]"
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         choice = self._choice
         options = {**choice.options, **transaction(choice.format or "", self._owner, step)}
         writer = rows.write.format(choice.format or "").mode("append").options(**options)
@@ -159,11 +155,9 @@ class TableSink(_SparkSink):
 
     @property
     def description(self) -> str:
-        """See ``Sink.description``."""
         return f"Table[{self._table}]"
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         if not self._spark.catalog.tableExists(self._table):
             self._create(rows)
         provider, location, partitions = self._described()
@@ -212,7 +206,6 @@ class FunctionSink(_SparkSink):
         self._function = function
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         self._function(rows, step)
 
 
@@ -226,7 +219,6 @@ class ConsoleSink(_SparkSink):
         self._truncate = (_option(options, "truncate") or "true").lower() != "false"
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         line = "-------------------------------------------"
         print(f"{line}\nBatch: {step}\n{line}")
         rows.show(self._rows, self._truncate)
@@ -242,11 +234,9 @@ class MemorySink(_SparkSink):
 
     @property
     def description(self) -> str:
-        """See ``Sink.description``."""
         return f"MemorySink[{self._name}]"
 
     def write(self, rows: DataFrame, step: int) -> None:
-        """See ``Sink.write``."""
         self._steps[step] = rows.toArrow()
         whole = pa.concat_tables(self._steps.values())
         self._spark.createDataFrame(whole, rows.schema).createOrReplaceTempView(self._name)

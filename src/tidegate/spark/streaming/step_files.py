@@ -113,17 +113,14 @@ class LocalFolder:
 
     @property
     def uri(self) -> str:
-        """See ``Folder.uri``."""
         # Hadoop takes a URI literally, without %20 for a space.
         return f"file://{self._path}"
 
     def files(self, path: str) -> list[str]:
-        """See ``Folder.files``."""
         root = self._path / path
         return [one.relative_to(root).as_posix() for one in root.rglob("*") if one.is_file()]
 
     def read(self, path: str) -> str | None:
-        """See ``Folder.read``."""
         try:
             return (self._path / path).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -144,7 +141,6 @@ class LocalFolder:
             raise self._error(path, error) from error
 
     def move(self, source: str, target: str) -> None:
-        """See ``Folder.move``."""
         before, after = self._path / source, self._path / target
         try:
             make_folders(after.parent)
@@ -157,7 +153,6 @@ class LocalFolder:
             raise self._error(target, error) from error
 
     def delete(self, path: str) -> None:
-        """See ``Folder.delete``."""
         place = self._path / path
         if place.is_dir():
             shutil.rmtree(place, ignore_errors=True)
@@ -179,7 +174,6 @@ class HadoopFolder:
         self._files = self._root.getFileSystem(spark._jsc.hadoopConfiguration())
 
     def files(self, path: str) -> list[str]:
-        """See ``Folder.files``."""
         root = self._at(path)
         if not self._files.exists(root):
             return []
@@ -191,7 +185,6 @@ class HadoopFolder:
         return found
 
     def read(self, path: str) -> str | None:
-        """See ``Folder.read``."""
         place = self._at(path)
         if not self._files.exists(place):
             return None
@@ -202,7 +195,6 @@ class HadoopFolder:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """See ``Folder.write``."""
         new = self._at(f"{path}.new")
         stream = self._files.create(new, True)
         try:
@@ -214,7 +206,6 @@ class HadoopFolder:
         self._renamed(new, self._at(path))
 
     def move(self, source: str, target: str) -> None:
-        """See ``Folder.move``."""
         before, after = self._at(source), self._at(target)
         if self._files.exists(before):
             self._files.mkdirs(after.getParent())
@@ -223,7 +214,6 @@ class HadoopFolder:
             raise OutputError(f"{self.uri}/{target} is missing, and so is {source}, which it should be made of")
 
     def delete(self, path: str) -> None:
-        """See ``Folder.delete``."""
         self._files.delete(self._at(path), True)
 
     def _renamed(self, before: Any, after: Any) -> None:

@@ -75,11 +75,9 @@ class StepSection(OutputSection):
     delivery: Any
 
     def open_at(self, opening: OutputOpening) -> StepOutput:
-        """See ``OutputSection.open_at``."""
         return StepOutput(self.delivery, opening)
 
     def encoder(self) -> Encoder | None:
-        """See ``OutputSection.encoder``."""
         delivery: Delivery = self.delivery
         if delivery.table is None:
             return _no_bytes
@@ -130,7 +128,6 @@ class StepOutput:
         self._delete_unplanned()
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         self._computed += len(rows)
         if self._delivery.table is not None:
             self._accept(self._delivery.table.of(rows))
@@ -179,7 +176,6 @@ class StepOutput:
         self._mark["rows"] = self._held_rows()
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``: a row that does not fit ends the query."""
         return []
 
     def close(self) -> None:

@@ -274,7 +274,6 @@ class KafkaLog:
         self._topic_ids = source.topic_ids(topics)
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``."""
         from confluent_kafka import TopicPartition
 
         found = {}
@@ -298,7 +297,6 @@ class KafkaLog:
             time.sleep(0.1)
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See ``InputLog.first_at``."""
         from confluent_kafka import TopicPartition
 
         topic, number = self._places[partition]
@@ -311,7 +309,6 @@ class KafkaLog:
         return found.offset if found.offset >= 0 else self.ends()[partition].end
 
     def range(self, partition: str, start: int, end: int) -> KafkaRange:
-        """See ``InputLog.range``."""
         topic, number = self._places[partition]
         return KafkaRange(start, end, topic, number, self._source)
 

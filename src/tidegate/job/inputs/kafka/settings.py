@@ -87,11 +87,9 @@ class KafkaInput(StreamInput):
         return self
 
     def event_hub_name(self) -> str:
-        """See ``StreamInput.event_hub_name``."""
         return self.topic
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        """See ``StreamInput.open_log``."""
         if importlib.util.find_spec("confluent_kafka") is None:
             raise InputError("an input from Kafka needs confluent-kafka: pip install 'tidegate[kafka]'")
         registry = None
@@ -105,7 +103,6 @@ class KafkaInput(StreamInput):
         return KafkaLog(source, topics)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
-        """See ``StreamInput.arrival_estimate``."""
         return ArrivalEstimate(self.idle_after_s) if self.estimate_arrival else None
 
     def _body_format(self, limits: Limits) -> Format:

@@ -96,11 +96,9 @@ class JsonFiles(FileFormat):
         self.suffix = ".json" if array else ".jsonl"
 
     def chunk(self, rows: ResultRows) -> bytes:
-        """See ``FileFormat.chunk``."""
         return rows.to_json_lines()
 
     def file(self, chunks: Sequence[bytes]) -> bytes:
-        """See ``FileFormat.file``."""
         lines = b"".join(chunks)
         return b"[\n" + lines[:-1].replace(b"\n", b",\n") + b"\n]\n" if self._array else lines
 
@@ -114,7 +112,6 @@ class CsvFiles(FileFormat):
         self._delimiter = delimiter
 
     def chunk(self, rows: ResultRows) -> bytes:
-        """See ``FileFormat.chunk``."""
         columns = named_columns(rows)
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n")
@@ -130,11 +127,9 @@ class CsvFiles(FileFormat):
         return len(header).to_bytes(4, "big") + header + lines
 
     def joins(self, chunks: Sequence[bytes], chunk: bytes) -> bool:
-        """See ``FileFormat.joins``: chunks with one header do."""
         return _header(chunks[0]) == _header(chunk)
 
     def file(self, chunks: Sequence[bytes]) -> bytes:
-        """See ``FileFormat.file``."""
         header = _header(chunks[0])
         return b"".join([header, b"\r\n", *(chunk[4 + len(header) :] for chunk in chunks)])
 
@@ -150,11 +145,9 @@ class ColumnFiles(FileFormat):
         self._types = types
 
     def misfits(self, rows: ResultRows) -> list[Misfit]:
-        """See ``FileFormat.misfits``."""
         return arrow_table(rows, self._types)[1] if self._types else []
 
     def chunk(self, rows: ResultRows) -> bytes:
-        """See ``FileFormat.chunk``."""
         table, _ = arrow_table(rows, self._types)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -162,7 +155,6 @@ class ColumnFiles(FileFormat):
         return bytes(sink.getvalue())
 
     def joins(self, chunks: Sequence[bytes], chunk: bytes) -> bool:
-        """See ``FileFormat.joins``: chunks do whose columns have types in common."""
         try:
             _common_schema([*chunks, chunk])
         except pa.ArrowException:
@@ -170,7 +162,6 @@ class ColumnFiles(FileFormat):
         return True
 
     def file(self, chunks: Sequence[bytes]) -> bytes:
-        """See ``FileFormat.file``."""
         return self.encoded(self.table(chunks))
 
     def file_of_rows(self, rows: ResultRows) -> bytes:
@@ -197,7 +188,6 @@ class ParquetFiles(ColumnFiles):
     suffix = ".parquet"
 
     def encoded(self, table: pa.Table) -> bytes:
-        """See ``ColumnFiles.encoded``."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, coerce_timestamps="us", compression="snappy")
         return bytes(sink.getvalue())
@@ -209,7 +199,6 @@ class AvroFiles(ColumnFiles):
     suffix = ".avro"
 
     def encoded(self, table: pa.Table) -> bytes:
-        """See ``ColumnFiles.encoded``."""
         return avro_file(table, [_avro_name(name) for name in table.column_names])
 
 

@@ -88,7 +88,6 @@ class FolderPlace:
         return FolderPlace, (str(self._path),)
 
     def put(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """See ``FilePlace.put``."""
         for folder in {(self._path / name).parent for name, _ in files}:
             with self._trouble(folder):
                 make_folders(folder)
@@ -107,7 +106,6 @@ class FolderPlace:
             _FILES.sync_directory(folder)
 
     def read(self, name: str) -> bytes | None:
-        """See ``FilePlace.read``."""
         path = self._path / name
         with self._trouble(path):
             try:
@@ -116,7 +114,6 @@ class FolderPlace:
                 return None
 
     def move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """See ``FilePlace.move``."""
         for name, target in moves:
             path, new = self._path / name, self._path / target
             with self._trouble(new):
@@ -127,18 +124,15 @@ class FolderPlace:
             self._changed.add(new.parent)
 
     def settle(self) -> None:
-        """See ``FilePlace.settle``."""
         in_parallel(self._sync_folder, [folder for folder in self._changed if folder.exists()])
         self._changed.clear()
 
     def delete(self, names: Sequence[str]) -> None:
-        """See ``FilePlace.delete``."""
         for name in names:
             with self._trouble(self._path / name):
                 (self._path / name).unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """See ``FilePlace.names``."""
         path = self._path / folder
         with self._trouble(path):
             return [f"{folder}/{one.name}" for one in path.iterdir() if one.is_file()] if path.is_dir() else []
@@ -157,7 +151,6 @@ class FolderPlace:
         return self.read(name), ""
 
     def replace_guarded(self, name: str, content: bytes, version: str) -> str:
-        """See ``FilePlace.replace_guarded``: the lock is the guard."""
         path = self._path / name
         with self._trouble(path):
             make_folders(path.parent)
@@ -165,7 +158,6 @@ class FolderPlace:
         return ""
 
     def close(self) -> None:
-        """See ``FilePlace.close``."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -208,15 +200,12 @@ class StorePlace:
             raise OutputError(str(error)) from error
 
     def put(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """See ``FilePlace.put``."""
-
         def put(file: tuple[str, bytes]) -> None:
             self._on_store(file[0], lambda store: store.api.put(store.handle, *file))
 
         in_parallel(put, files)
 
     def read(self, name: str) -> bytes | None:
-        """See ``FilePlace.read``."""
         return self.read_guarded(name)[0]
 
     def move(self, moves: Sequence[tuple[str, str]]) -> None:
@@ -226,7 +215,6 @@ class StorePlace:
         self._moving = self._mover.submit(self._move_now, self._moves)
 
     def settle(self) -> None:
-        """See ``FilePlace.settle``."""
         if self._moving is not None:
             moving, self._moving = self._moving, None
             with suppress(OutputUnavailableError):
@@ -267,15 +255,12 @@ class StorePlace:
                     delete(name)
 
     def names(self, folder: str) -> list[str]:
-        """See ``FilePlace.names``."""
         return self._on_store(
             folder,
             lambda store: [one["path"] for page in store.api.list(store.handle, prefix=folder) for one in page],
         )
 
     def read_guarded(self, name: str) -> tuple[bytes | None, str]:
-        """See ``FilePlace.read_guarded``."""
-
         def read(store: ObjectStore) -> tuple[bytes | None, str]:
             try:
                 found = store.api.get(store.handle, name)
@@ -286,8 +271,6 @@ class StorePlace:
         return self._on_store(name, read)
 
     def replace_guarded(self, name: str, content: bytes, version: str) -> str:
-        """See ``FilePlace.replace_guarded``."""
-
         def put(store: ObjectStore) -> str:
             import obstore.exceptions
 
@@ -300,7 +283,6 @@ class StorePlace:
         return self._on_store(name, put)
 
     def close(self) -> None:
-        """See ``FilePlace.close``: a store has no locks."""
         if "_mover" in self.__dict__:
             self._mover.shutdown()
 

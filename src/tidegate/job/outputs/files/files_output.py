@@ -106,7 +106,6 @@ class FilesOutput(StorageAccountSection, OutputSection):
             raise ValueError(str(error)) from None
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         template = self.template()
         return FilesOfResults(self, opening, open_place(template.root, self.storage_environment))
 
@@ -177,7 +176,6 @@ class FilesOfResults:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = min(max(self._state.rows - self._rows, 0), len(rows))
         new = rows_from(rows, first)
         number = self._rows + first
@@ -233,7 +231,6 @@ class FilesOfResults:
     # Files ------------------------------------------------------------------------------------------------------------
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         state = self._state
         if self._planned is None and (self._rows > state.rows or self._due(state.pending)):
             self._planned = self._plan(everything=False)
@@ -340,11 +337,9 @@ class FilesOfResults:
     # The rest of `Output` ---------------------------------------------------------------------------------------------
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``."""
         self._rows = self._state.rows
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         rejected, self._rejected_rows = self._rejected_rows, []
         return rejected
 

@@ -78,7 +78,6 @@ class FileOutput(OutputSection):
         return DELIMITERS[self.csv_delimiter]
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return ResultFile(self, opening)
 
 
@@ -104,11 +103,9 @@ class JsonLines(Format):
     """A line of JSON for each row."""
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
-        """See ``Format.encode``."""
         return rows.to_json_lines(), []
 
     def encoder(self) -> Encoder | None:
-        """See ``Format.encoder``."""
         return encode_lines
 
 
@@ -118,15 +115,12 @@ class JsonArray(Format):
     end = _ARRAY_END
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
-        """See ``Format.encode``."""
         return self.before_text(number) + array_items(rows), []
 
     def encoder(self) -> Encoder | None:
-        """See ``Format.encoder``."""
         return encode_items
 
     def before_text(self, number: int) -> bytes:
-        """See ``Format.before_text``."""
         return b",\n" if number else b"[\n"
 
 
@@ -143,7 +137,6 @@ class Csv(Format):
         self._of_query = None if shape is None else _as_rows_have_them(shape)
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
-        """See ``Format.encode``."""
         header = b""
         if self.columns is None and len(rows):
             (first,) = dicts(rows.names, rows_at(rows, np.array([0])).columns, 1)
@@ -152,12 +145,10 @@ class Csv(Format):
         return header + text, rejected
 
     def encoder(self) -> Encoder | None:
-        """See ``Format.encoder``."""
         columns = self.columns or self._of_query
         return CsvEncoder(self._delimiter, tuple(columns)) if columns else None
 
     def before_text(self, number: int) -> bytes:
-        """See ``Format.before_text``."""
         if self.columns is not None:
             return b""
         assert self._of_query is not None
@@ -223,13 +214,11 @@ class ResultFile:
         return file
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         data, rejected = self._format.encode(rows, self._kept)
         self._accept(Frame(len(rows), rejected[:SAMPLES], len(rejected)))
         self._waiting.append(data)
 
     def encoder(self) -> Encoder | None:
-        """See ``ChoosesEncoder.encoder``."""
         return self._format.encoder()
 
     def write_encoded(self, rows: EncodedRows) -> None:
@@ -268,7 +257,6 @@ class ResultFile:
         self._dropped += frame.dropped
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if not self._taken:
             return dict(self._mark)
         at = end = self._mark["bytes"]
@@ -294,12 +282,10 @@ class ResultFile:
         """See ``Output.continue_after_held_rows``: there are no rows beyond the mark."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         rejected, self._rejected_rows = self._rejected_rows, []
         return rejected
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._file.close()
 
 

@@ -70,7 +70,6 @@ class CosmosDbOutput(OutputSection):
     parallel_requests: int = Field(default=8, ge=1, le=64, description="how many requests are open at a time")
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return CosmosContainer(self, opening)
 
 
@@ -129,7 +128,6 @@ class CosmosContainer:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         for document, key in self._documents(rows):
             self._lanes.add(self._lanes.lane_of(key, document.number), document)
         self._taken += len(rows)
@@ -153,7 +151,6 @@ class CosmosContainer:
             yield Document(message.number, message.time, _ascii(partition_key), body), key
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             for row in self._lanes.deliver():
                 self._rows.reject(row.kind, row.message, row.number, row.time, json.loads(row.row))
@@ -186,11 +183,9 @@ class CosmosContainer:
         """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._lanes.close()
         self._client.close()
 

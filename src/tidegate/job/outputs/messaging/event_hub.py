@@ -96,7 +96,6 @@ class EventHubOutput(MessageSettings):
         return columns
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return HubOutput(self, opening)
 
 
@@ -195,7 +194,6 @@ class HubOutput:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         self._on_hub(self._opened)
         if self._pieces:
             self._on_hub(self._send)
@@ -264,7 +262,6 @@ class HubOutput:
         return partitions[partition_for_key(event.key, len(partitions))]
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             self._on_hub(self._send)
             self._mark["rows"] += self._taken
@@ -370,9 +367,7 @@ class HubOutput:
         self._dealt = dict(self._stored)
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._hang_up()

@@ -53,7 +53,6 @@ class HttpSink:
         self._waiting: list[list[HttpRow]] = [[] for _ in range(settings.lanes)]
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = self._mark["rows"] + self._taken
         most = self._settings.rows
         for message in self._rows.messages(rows, first):
@@ -63,7 +62,6 @@ class HttpSink:
         self._taken += len(rows)
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             for lane, waiting in enumerate(self._waiting):
                 for batch in batches_of(waiting, self._settings.rows, self._settings.size):
@@ -80,10 +78,8 @@ class HttpSink:
         """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._lanes.close()
         self._client.close()

@@ -100,7 +100,6 @@ class KafkaOutput(MessageSettings):
         return self
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return KafkaTopic(self, opening)
 
 
@@ -247,7 +246,6 @@ class KafkaTopic:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = self._mark["rows"] + self._taken
         for message in self._rows.messages(rows, first):
             size = len(message.body) + 4 * len(message.key or "") + _MESSAGE_OVERHEAD_BYTES
@@ -263,7 +261,6 @@ class KafkaTopic:
         self._taken += len(rows)
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             self._on_cluster(self._send)
             self._mark["rows"] += self._taken
@@ -355,11 +352,9 @@ class KafkaTopic:
         self._mark["rows"] = self._held
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None

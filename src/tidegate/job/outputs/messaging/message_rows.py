@@ -137,7 +137,6 @@ class MessageRows:
     """How many rows were dropped since this was last set to 0."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         rejected, self._rejected = self._rejected, []
         return rejected
 

@@ -39,7 +39,6 @@ class PowerBiOutput(OutputSection):
     requests_per_minute: float = Field(default=120, gt=0, description="how many requests the dataset accepts")
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         try:
             client = HttpClient(self.push_url, {}, _TIMEOUT_S)
         except OutputError as error:

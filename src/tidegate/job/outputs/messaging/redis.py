@@ -60,7 +60,6 @@ class RedisOutput(OutputSection):
         return self
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return RedisDatabase(self, opening)
 
 
@@ -161,7 +160,6 @@ class RedisDatabase:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = self._mark["rows"] + self._taken
         fields = None if self._is_json else fields_of(rows)
         self._taken += len(rows)
@@ -178,7 +176,6 @@ class RedisDatabase:
             self._waiting.append(_Entry(message.number, message.key, content))
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             self._on_server(self._send)
             self._mark["rows"] += self._taken
@@ -263,11 +260,9 @@ class RedisDatabase:
         self._mark["rows"] = self._held
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._client.close()
 
 

@@ -90,7 +90,6 @@ class ServiceBusOutput(MessageSettings):
         return ConnectionString.parse(self.connection_string, entity)
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return ServiceBusEntity(self, opening)
 
 
@@ -129,7 +128,6 @@ class ServiceBusEntity:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         room = self._on_broker(self._opened).max_message_bytes
         first = self._mark["rows"] + self._taken
         for message in self._rows.messages(rows, first):
@@ -169,7 +167,6 @@ class ServiceBusEntity:
         )
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             refusals = self._on_broker(lambda: self._opened().send(self._waiting, self._accepted))
             for refusal in refusals:
@@ -212,11 +209,9 @@ class ServiceBusEntity:
         """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         if self._sender is not None:
             self._sender.close()
             self._sender = None

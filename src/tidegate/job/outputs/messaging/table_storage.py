@@ -81,7 +81,6 @@ class TableStorageOutput(OutputSection):
     parallel_requests: int = Field(default=4, ge=1, le=64, description="how many requests are open at a time")
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return StorageTable(self, opening)
 
 
@@ -151,7 +150,6 @@ class StorageTable:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = self._mark["rows"] + self._taken
         for one in self._columns.entities(rows, first):
             if isinstance(one, NoEntity):
@@ -166,7 +164,6 @@ class StorageTable:
         self._taken += len(rows)
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._taken:
             for key, transaction in self._open.items():
                 self._lanes.add(self._lanes.lane_of(key, 0), transaction.entities)
@@ -223,11 +220,9 @@ class StorageTable:
         """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._lanes.close()
         self._client.close()
 

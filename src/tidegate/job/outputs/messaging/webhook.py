@@ -45,7 +45,6 @@ class WebhookOutput(OutputSection):
     )
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         headers = {**self.headers, **({"x-functions-key": self.key} if self.key else {})}
         try:
             client = HttpClient(self.url, headers, self.timeout_s)

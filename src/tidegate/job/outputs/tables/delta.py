@@ -52,7 +52,6 @@ class DeltaOutput(StorageAccountSection, LakeSettings):
     )
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return LakeOutput(DeltaLakeTable(self), self, opening)
 
 
@@ -81,8 +80,6 @@ class DeltaLakeTable:
         self._table: Any = None
 
     def schema(self) -> pa.Schema | None:
-        """See `LakeTable`."""
-
         def read() -> pa.Schema | None:
             if not self._deltalake.DeltaTable.is_deltatable(self._path, storage_options=self._options):
                 return None
@@ -92,7 +89,6 @@ class DeltaLakeTable:
         return self._on_table(read)
 
     def create(self, schema: pa.Schema) -> None:
-        """See `LakeTable`."""
         self._on_table(
             lambda: self._deltalake.DeltaTable.create(
                 self._path,
@@ -104,8 +100,6 @@ class DeltaLakeTable:
         )
 
     def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """See `LakeTable`."""
-
         def read() -> StoredMark | None:
             self._table.update_incremental()
             rows, dropped, journal = (self._table.transaction_version(app) for app in _apps(identity))
@@ -124,7 +118,6 @@ class DeltaLakeTable:
         before: StoredMark | None,
         after: StoredMark,
     ) -> None:
-        """See `LakeTable`."""
         versions = (after.rows, after.dropped, _number_of(after.journal))
         properties = self._deltalake.CommitProperties(
             app_transactions=[
@@ -197,7 +190,6 @@ class DeltaLakeTable:
         return list(self._table.metadata().partition_columns)
 
     def close(self) -> None:
-        """See `LakeTable`."""
         self._table = None
 
     def _on_table(self, work: Callable[[], Result]) -> Result:

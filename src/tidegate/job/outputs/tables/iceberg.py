@@ -63,7 +63,6 @@ class IcebergOutput(LakeSettings):
     )
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return LakeOutput(IcebergTable(self), self, opening)
 
 
@@ -89,8 +88,6 @@ class IcebergTable:
         self._table: Any = None
 
     def schema(self) -> pa.Schema | None:
-        """See `LakeTable`."""
-
         def read() -> pa.Schema | None:
             self._catalog = self._catalog or self._opened()
             try:
@@ -126,8 +123,6 @@ class IcebergTable:
         return self._pyiceberg.catalog.load_catalog(definition.catalog_name, **properties)
 
     def create(self, schema: pa.Schema) -> None:
-        """See `LakeTable`."""
-
         def create() -> None:
             namespace = self._identifier.rpartition(".")[0]
             self._catalog.create_namespace_if_not_exists(namespace)
@@ -152,8 +147,6 @@ class IcebergTable:
         partitions.add_field(column or alone, parse_transform(transform or "identity"))
 
     def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """See `LakeTable`."""
-
         def read() -> StoredMark | None:
             self._table.refresh()
             text = self._table.properties.get(_property(identity))
@@ -172,7 +165,6 @@ class IcebergTable:
         before: StoredMark | None,
         after: StoredMark,
     ) -> None:
-        """See `LakeTable`."""
         if rows is not None and files:
             # One snapshot for all.
             files, rows = [*files, *self._writer().write(rows)], None
@@ -208,7 +200,6 @@ class IcebergTable:
                 )
 
     def file_writer(self) -> FileWriter:
-        """See `LakeTable`."""
         return self._writer()
 
     def _writer(self) -> IcebergFileWriter:
@@ -234,7 +225,6 @@ class IcebergTable:
             self._table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def close(self) -> None:
-        """See `LakeTable`."""
         if self._catalog is not None and hasattr(self._catalog, "engine"):
             self._catalog.engine.dispose()
         self._catalog = self._table = None
@@ -266,7 +256,6 @@ class IcebergFileWriter:
     io: Any = field(repr=False)
 
     def write(self, rows: pa.Table) -> list[Any]:
-        """See ``FileWriter.write``."""
         from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
         try:

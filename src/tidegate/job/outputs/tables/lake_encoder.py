@@ -66,7 +66,6 @@ class LakeEncoder:
     least_bytes: int
 
     def __call__(self, rows: ResultRows) -> bytes:
-        """See `encode_runs`."""
         return self.encode_runs([(0, rows)])[0]
 
     def encode_runs(self, runs: Sequence[tuple[int, ResultRows]]) -> list[bytes]:

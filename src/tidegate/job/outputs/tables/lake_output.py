@@ -183,7 +183,6 @@ class LakeOutput:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = min(max(self._held.rows - self._rows, 0), len(rows))
         converted = self._lake_rows.convert(rows_from(rows, first), self._rows + first)
         self._reject(converted.rejected, converted.dropped)
@@ -228,7 +227,6 @@ class LakeOutput:
             self._rows += run.rows
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._rows > self._held.rows:
             after = StoredMark(self._identity.journal, self._rows, self._held.dropped + self._dropped)
             if not self._unsure or not self._was_stored(after):
@@ -252,14 +250,11 @@ class LakeOutput:
         return self._table.stored_mark(self._identity) == after
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``."""
         self._rows = self._held.rows
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         rejected, self._rejected_rows = self._rejected_rows, []
         return rejected
 
     def close(self) -> None:
-        """See ``Output.close``."""
         self._table.close()

@@ -64,11 +64,9 @@ class MysqlOutput(TableSettings):
     batch_rows: int = Field(default=1_000, ge=1, le=10_000, description="how many rows one statement writes")
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return TableOutput(self.database(drop=opening.drop), self, opening)
 
     def database(self, *, drop: bool) -> MysqlTable:
-        """See ``TableSettings.database``."""
         return MysqlTable(self, drop=drop)
 
 
@@ -95,7 +93,6 @@ class MysqlTable(RelationalTable):
         }
 
     def connect(self) -> Any:
-        """See ``RelationalTable.connect``."""
         return self._pymysql.connect(
             **self._settings,
             charset="utf8mb4",
@@ -106,7 +103,6 @@ class MysqlTable(RelationalTable):
         )
 
     def quoted(self, name: str) -> str:
-        """See ``RelationalTable.quoted``."""
         return "`" + name.replace("`", "``") + "`"
 
     def _named(self) -> tuple[str | None, str]:
@@ -114,7 +110,6 @@ class MysqlTable(RelationalTable):
         return schema or None, table
 
     def read_columns(self, cursor: Any) -> list[TableColumn]:
-        """See ``RelationalTable.read_columns``."""
         cursor.execute(f"SELECT ENGINE FROM information_schema.TABLES WHERE {_TABLE}", self._named())
         engine = cursor.fetchone()
         if engine is not None and engine[0] not in ("InnoDB", None):
@@ -139,7 +134,6 @@ class MysqlTable(RelationalTable):
         ]
 
     def unique_keys(self, cursor: Any) -> list[set[str]]:
-        """See ``RelationalTable.unique_keys``."""
         cursor.execute(
             f"SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.STATISTICS WHERE {_TABLE} "
             "AND NON_UNIQUE = 0",
@@ -151,7 +145,6 @@ class MysqlTable(RelationalTable):
         return list(found.values())
 
     def marks_statements(self) -> tuple[str, ...]:
-        """See ``RelationalTable.marks_statements``."""
         return (
             f"CREATE TABLE IF NOT EXISTS {self.marks} (job varchar(255) NOT NULL, output varchar(255) NOT NULL, "
             "journal varchar(255) NOT NULL, `rows` bigint NOT NULL, dropped bigint NOT NULL, "
@@ -159,13 +152,11 @@ class MysqlTable(RelationalTable):
         )
 
     def create_statement(self, columns: Sequence[tuple[str, Any]], key: Sequence[str]) -> str:
-        """See ``RelationalTable.create_statement``."""
         # Keys that differ in case or accents differ, as they do in the query language.
         statement = super().create_statement(columns, key)
         return f"{statement} ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
     def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        """See ``RelationalTable.upsert``."""
         names = ", ".join(map(self.quoted, columns)).replace("%", "%%")
         places = ", ".join(["%s"] * len(columns))
         update = self._on_duplicate(columns, key).replace("%", "%%")
@@ -180,7 +171,6 @@ class MysqlTable(RelationalTable):
     # Staging tables ---------------------------------------------------------------------------------------------------
 
     def can_stage(self, prefix: str) -> bool:
-        """See `StagingDatabase`."""
         place = self._beside(f"{prefix}{uuid.uuid4().hex}")
 
         def attempt(cursor: Any) -> None:
@@ -197,7 +187,6 @@ class MysqlTable(RelationalTable):
         return True
 
     def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
-        """See `StagingDatabase`."""
         place, columns = self._beside(name), batches[0].columns
 
         def insert(cursor: Any, batch: Batch) -> None:
@@ -220,7 +209,6 @@ class MysqlTable(RelationalTable):
     def write_staged(
         self, changes: Sequence[Batch | StagedRows], identity: Identity, before: int, after: StoredMark
     ) -> list[RejectedRow]:
-        """See `StagingDatabase`."""
         try:
             rejected = self.write_changes(changes, identity, before, after)
         except _StagedRowsDeletedError:
@@ -232,7 +220,6 @@ class MysqlTable(RelationalTable):
         return rejected
 
     def insert(self, cursor: Any, change: Batch | StagedRows) -> None:
-        """See ``RelationalTable.insert``."""
         if isinstance(change, Batch):
             super().insert(cursor, change)
             return
@@ -247,7 +234,6 @@ class MysqlTable(RelationalTable):
             raise
 
     def single_row(self, cursor: Any, change: Batch | StagedRows) -> Batch | None:
-        """See ``RelationalTable.single_row``."""
         if isinstance(change, Batch):
             return change
         names = ", ".join(map(self.quoted, change.columns))
@@ -264,8 +250,6 @@ class MysqlTable(RelationalTable):
         return f"({' UNION ALL '.join(tables)}) AS staged"
 
     def delete_staged(self, prefix: str) -> None:
-        """See `StagingDatabase`."""
-
         def find(cursor: Any) -> list[str]:
             schema = self._named()[0]
             cursor.execute(
@@ -300,14 +284,12 @@ class MysqlTable(RelationalTable):
     # Errors -----------------------------------------------------------------------------------------------------------
 
     def problem_of(self, error: Exception) -> tuple[str, bool]:
-        """See ``RelationalTable.problem_of``."""
         number = _number_of(error)
         text = str(error.args[1]) if len(error.args) > 1 else str(error)
         is_known = isinstance(error, self._pymysql.err.MySQLError)
         return text or type(error).__name__, number in _AWAY if is_known else isinstance(error, OSError)
 
     def rejection_of(self, error: Exception) -> str | None:
-        """See ``RelationalTable.rejection_of``."""
         return _REJECTIONS.get(_number_of(error)) if isinstance(error, self._pymysql.err.MySQLError) else None
 
 

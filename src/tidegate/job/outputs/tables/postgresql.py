@@ -81,11 +81,9 @@ class PostgresqlOutput(TableSettings):
     table: str = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, created if it does not exist")
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return TableOutput(self.database(drop=opening.drop), self, opening)
 
     def database(self, *, drop: bool) -> PostgresqlTable:
-        """See ``TableSettings.database``."""
         return PostgresqlTable(self, drop=drop)
 
 
@@ -113,8 +111,6 @@ class PostgresqlTable:
     # The table --------------------------------------------------------------------------------------------------------
 
     def columns(self) -> Sequence[TableColumn]:
-        """See `TableDatabase`."""
-
         def read(connection: Connection) -> list[TableColumn]:
             # Look up the exact name first, then the name as SQL reads it without quotes.
             for table in (self._table, self._table.lower()):
@@ -132,7 +128,6 @@ class PostgresqlTable:
         return self._on_connection(read)
 
     def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
-        """See `TableDatabase`."""
         unknown = [name for name, type_ in columns if type_ is Type.ANY]
         if unknown:
             example = f'columns = {{ {_toml_key(unknown[0])} = "nvarchar(max)" }}'
@@ -147,7 +142,6 @@ class PostgresqlTable:
         self._on_connection(lambda connection: _create(connection, statement))
 
     def check_key(self, key: Sequence[str]) -> None:
-        """See `TableDatabase`."""
         names = sorted(key)
 
         def look(connection: Connection) -> None:
@@ -169,8 +163,6 @@ class PostgresqlTable:
         return self._in_schema(MARKS_TABLE)
 
     def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """See `TableDatabase`."""
-
         def read(connection: Connection) -> StoredMark | None:
             if _one(connection, "SELECT to_regclass(%s)", (self._marks,)) == (None,):
                 _create(
@@ -187,7 +179,6 @@ class PostgresqlTable:
         return self._on_connection(read)
 
     def begin(self, identity: Identity) -> None:
-        """See `TableDatabase`."""
         statement = (
             f"INSERT INTO {self._marks} VALUES (%s, %s, %s, 0, 0) ON CONFLICT (job, output) DO UPDATE SET "
             "journal = excluded.journal, rows = 0, dropped = 0"
@@ -198,14 +189,11 @@ class PostgresqlTable:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
-        """See `TableDatabase`."""
         return self.write_staged(list(batches), identity, before, after)
 
     def write_staged(
         self, changes: Sequence[Batch | StagedRows], identity: Identity, before: int, after: StoredMark
     ) -> list[RejectedRow]:
-        """See `StagingDatabase`."""
-
         def store(connection: Connection) -> list[RejectedRow]:
             with connection.transaction():
                 rejected = [row for change in changes for row in self._insert_change(connection, change, identity)]
@@ -297,7 +285,6 @@ class PostgresqlTable:
         return self._on_connection(look)
 
     def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
-        """See `StagingDatabase`."""
         place, columns = self._in_schema(name), batches[0].columns
 
         def fill(connection: Connection) -> list[RejectedRow]:
@@ -355,8 +342,6 @@ class PostgresqlTable:
         return f"(SELECT * FROM ({tables}) AS every WHERE {within}) AS staged"
 
     def delete_staged(self, prefix: str) -> None:
-        """See `StagingDatabase`."""
-
         def delete(connection: Connection) -> None:
             schema = "%s" if self._schema else "current_schema()"
             found = connection.execute(
@@ -407,7 +392,6 @@ class PostgresqlTable:
             ) from None
 
     def close(self) -> None:
-        """See `TableDatabase`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

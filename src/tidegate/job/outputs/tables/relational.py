@@ -108,11 +108,9 @@ class RelationalTable(ABC):
         return ".".join(map(self.quoted, [*filter(None, [schema]), MARKS_TABLE]))
 
     def columns(self) -> Sequence[TableColumn]:
-        """See `TableDatabase`."""
         return self.on_connection(self.read_columns)
 
     def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
-        """See `TableDatabase`."""
         unknown = [name for name, type_ in columns if type_ is Type.ANY]
         if unknown:
             raise OutputError(
@@ -124,7 +122,6 @@ class RelationalTable(ABC):
         self.on_connection(lambda cursor: cursor.execute(statement))
 
     def check_key(self, key: Sequence[str]) -> None:
-        """See `TableDatabase`."""
         if {name.lower() for name in key} not in self.on_connection(self.unique_keys):
             raise OutputError(
                 f"the table {self._name} does not enforce unique {', '.join(key)}: create a unique index on "
@@ -133,8 +130,6 @@ class RelationalTable(ABC):
         self._key = tuple(key)
 
     def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """See `TableDatabase`."""
-
         def read(cursor: Any) -> StoredMark | None:
             for statement in self.marks_statements():
                 cursor.execute(statement)
@@ -148,8 +143,6 @@ class RelationalTable(ABC):
         return self.on_connection(read)
 
     def begin(self, identity: Identity) -> None:
-        """See `TableDatabase`."""
-
         def store(cursor: Any) -> None:
             names = (identity.job, identity.output)
             cursor.execute(f"DELETE FROM {self.marks} WHERE job = %s AND output = %s", names)
@@ -158,7 +151,6 @@ class RelationalTable(ABC):
         self.on_connection(store)
 
     def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
-        """See `TableDatabase`."""
         return self.write_changes(batches, identity, before, after)
 
     def write_changes(

@@ -75,11 +75,9 @@ class SqlServerOutput(TableSettings):
     )
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return TableOutput(self.database(drop=opening.drop), self, opening)
 
     def database(self, *, drop: bool) -> SqlServerTable:
-        """See ``TableSettings.database``."""
         return SqlServerTable(self, drop=drop)
 
 
@@ -106,17 +104,14 @@ class SqlServerTable(RelationalTable):
         self._settings = {name: value for name, value in parts.items() if value}
 
     def connect(self) -> Any:
-        """See ``RelationalTable.connect``."""
         return self._pymssql.connect(
             **self._settings, login_timeout=_LOGIN_TIMEOUT_S, charset="UTF-8", autocommit=False
         )
 
     def quoted(self, name: str) -> str:
-        """See ``RelationalTable.quoted``."""
         return "[" + name.replace("]", "]]") + "]"
 
     def read_columns(self, cursor: Any) -> list[TableColumn]:
-        """See ``RelationalTable.read_columns``."""
         cursor.execute(_COLUMNS, (self.place,))
         found = []
         for name, type_, scale, nullable, default, identity, computed in cursor.fetchall():
@@ -127,7 +122,6 @@ class SqlServerTable(RelationalTable):
         return found
 
     def unique_keys(self, cursor: Any) -> list[set[str]]:
-        """See ``RelationalTable.unique_keys``."""
         cursor.execute(_UNIQUE, (self.place,))
         found: dict[int, set[str]] = {}
         for index, column in cursor.fetchall():
@@ -135,7 +129,6 @@ class SqlServerTable(RelationalTable):
         return list(found.values())
 
     def marks_statements(self) -> tuple[str, ...]:
-        """See ``RelationalTable.marks_statements``."""
         name = self.marks.replace("'", "''")
         return (
             f"IF OBJECT_ID(N'{name}') IS NULL CREATE TABLE {self.marks} (job nvarchar(200) NOT NULL, "
@@ -144,7 +137,6 @@ class SqlServerTable(RelationalTable):
         )
 
     def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        """See ``RelationalTable.upsert``."""
         keys = {name.lower() for name in key}
         quoted = {name: self.quoted(name).replace("%", "%%") for name in columns}
         names = ", ".join(quoted.values())
@@ -159,7 +151,6 @@ class SqlServerTable(RelationalTable):
         )
 
     def problem_of(self, error: Exception) -> tuple[str, bool]:
-        """See ``RelationalTable.problem_of``."""
         text = error.args[1] if len(error.args) > 1 else str(error)
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
         number = _number_of(error)
@@ -168,7 +159,6 @@ class SqlServerTable(RelationalTable):
         return lines[0], number in _AWAY if is_known else isinstance(error, OSError)
 
     def rejection_of(self, error: Exception) -> str | None:
-        """See ``RelationalTable.rejection_of``."""
         return _REJECTIONS.get(_number_of(error)) if isinstance(error, self._pymssql.Error) else None
 
 

@@ -60,11 +60,9 @@ class SqliteOutput(TableSettings):
     table: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, created if it does not exist")
 
     def open_at(self, opening: OutputOpening) -> Output:
-        """See ``OutputSection.open_at``."""
         return TableOutput(self.database(drop=opening.drop), self, opening)
 
     def database(self, *, drop: bool) -> SqliteTable:
-        """See ``TableSettings.database``."""
         return SqliteTable(self, drop=drop)
 
 
@@ -81,8 +79,6 @@ class SqliteTable:
         self._connection: sqlite3.Connection | None = None
 
     def columns(self) -> Sequence[TableColumn]:
-        """See `TableDatabase`."""
-
         def read(connection: sqlite3.Connection) -> list[TableColumn]:
             rows = connection.execute("SELECT * FROM pragma_table_xinfo(?)", (self._table,)).fetchall()
             keys = [name for _, name, _, _, _, place, _ in rows if place]
@@ -101,7 +97,6 @@ class SqliteTable:
         return self._on_connection(read)
 
     def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
-        """See `TableDatabase`."""
         lines = [f"{_quoted(name)} {column_type(Database.SQLITE, type_)}".rstrip() for name, type_ in columns]
         if key:
             lines.append(f"PRIMARY KEY ({', '.join(map(_quoted, key))})")
@@ -109,7 +104,6 @@ class SqliteTable:
         self._on_connection(lambda connection: connection.execute(statement))
 
     def check_key(self, key: Sequence[str]) -> None:
-        """See `TableDatabase`."""
         self._key = tuple(key)
 
         def explain(connection: sqlite3.Connection) -> None:
@@ -124,8 +118,6 @@ class SqliteTable:
         self._on_connection(explain)
 
     def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """See `TableDatabase`."""
-
         def read(connection: sqlite3.Connection) -> StoredMark | None:
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {MARKS_TABLE} (job TEXT NOT NULL, output TEXT NOT NULL, "
@@ -140,7 +132,6 @@ class SqliteTable:
         return self._on_connection(read)
 
     def begin(self, identity: Identity) -> None:
-        """See `TableDatabase`."""
         self._on_connection(
             lambda connection: connection.execute(
                 f"INSERT OR REPLACE INTO {MARKS_TABLE} VALUES (?, ?, ?, 0, 0)",
@@ -149,8 +140,6 @@ class SqliteTable:
         )
 
     def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
-        """See `TableDatabase`."""
-
         def store(connection: sqlite3.Connection) -> list[RejectedRow]:
             with _transaction(connection):
                 rejected = [row for batch in batches for row in self._insert_batch(connection, batch, identity)]
@@ -224,7 +213,6 @@ class SqliteTable:
             raise OutputUnavailableError(f"SQLite database {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """See `TableDatabase`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

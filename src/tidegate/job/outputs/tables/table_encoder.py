@@ -62,7 +62,6 @@ class TableEncoder:
     drop: bool
 
     def __call__(self, rows: ResultRows) -> bytes:
-        """See `encode_runs`."""
         return self.encode_runs([(0, rows)])[0]
 
     def encode_runs(self, runs: Sequence[tuple[int, ResultRows]]) -> list[bytes]:

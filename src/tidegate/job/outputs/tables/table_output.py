@@ -161,7 +161,6 @@ class TableOutput:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        """See ``Output.write``."""
         first = min(max(self._held.rows - self._rows, 0), len(rows))
         batches, rejected = self._table_rows.convert(rows_from(rows, first), self._rows + first)
         self._reject(rejected)
@@ -217,7 +216,6 @@ class TableOutput:
             self._changes.append(StagedRows(tuple(tables), self._stage.columns, tuple(runs)))
 
     def commit(self) -> Mark:
-        """See ``Output.commit``."""
         if self._rows <= self._held.rows:
             self._mark["rows"] = self._rows
             if self._rows == self._held.rows:
@@ -253,16 +251,13 @@ class TableOutput:
         return True
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``."""
         self._rows = self._held.rows
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """See ``Output.drain_rejected_rows``."""
         rejected, self._rejected_rows = self._rejected_rows, []
         return rejected
 
     def close(self) -> None:
-        """See ``Output.close``."""
         if self._stage is not None and isinstance(self._database, StagingDatabase):
             # What stays is deleted when the output is opened again.
             with suppress(OutputError):

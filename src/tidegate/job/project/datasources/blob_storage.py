@@ -53,15 +53,12 @@ class BlobStorage(DataSource):
     blob_write_mode: str | None = Field(default=None, alias="BlobWriteMode")
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.input_section``."""
         return {"type": "files", **self.files("input", endpoint, secrets), **endpoint.format_settings()}
 
     def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.reference_section``."""
         return {"type": "reference", **self.files("input", endpoint, secrets), **endpoint.format_settings()}
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``."""
         written = endpoint.serialization
         if endpoint.format == "delta" and written is not None and written.delta_table_path:
             files = self.files("output", endpoint, secrets)

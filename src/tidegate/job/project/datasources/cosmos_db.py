@@ -33,7 +33,6 @@ class CosmosDb(DataSource):
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``."""
         container = self.collection_name_pattern or self.container_name
         if not container:
             raise ProjectError(f"the output {endpoint.name}: CollectionNamePattern (or ContainerName) has no value")
@@ -57,7 +56,6 @@ class CosmosDb(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``."""
         if section["type"] != "cosmosdb":
             return None
         endpoint = named_part(section["connection_string"], "AccountEndpoint") or ""

@@ -32,12 +32,10 @@ class EventHub(DataSource):
     system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.input_section``."""
         group = {"consumer_group": self.consumer_group_name} if self.consumer_group_name else {}
         return {"type": "eventhub", **self._hub("input", endpoint, secrets), **endpoint.format_settings(), **group}
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``."""
         section = {"type": "eventhub", **self._hub("output", endpoint, secrets), **body_settings(endpoint)}
         if self.partition_key:
             section["partition_key"] = self.partition_key
@@ -45,7 +43,6 @@ class EventHub(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``."""
         if section["type"] != "eventhub":
             return None
         parts = parts_of(section["connection_string"])

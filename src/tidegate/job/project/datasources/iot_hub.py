@@ -27,7 +27,6 @@ class IotHub(DataSource):
     consumer_group_name: str | None = Field(default=None, alias="ConsumerGroupName")
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.input_section``."""
         connection = secrets.connection_string(endpoint.name)
         if connection is None:
             described = f"the Event Hub-compatible endpoint of {self.iot_hub_namespace or 'an IoT hub'}"

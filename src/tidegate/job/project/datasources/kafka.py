@@ -31,12 +31,10 @@ class Kafka(DataSource):
     consumer_group_id: str | None = Field(default=None, alias="ConsumerGroupId")
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.input_section``."""
         group = {"consumer_group": self.consumer_group_id} if self.consumer_group_id else {}
         return {"type": "kafka", **self.cluster("input", endpoint, secrets), **group, **endpoint.format_settings()}
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``."""
         connection = secrets.connection_string(endpoint.name)
         if connection is None:
             cluster = self.cluster("output", endpoint, secrets)

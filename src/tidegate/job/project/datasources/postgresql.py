@@ -45,7 +45,6 @@ class PostgreSql(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``."""
         if role != "output" or section["type"] != "postgresql":
             return None
         return {**address_of(section["connection_string"]), "Table": section["table"]}

@@ -34,7 +34,6 @@ class ServiceBusEntity(DataSource):
         """Return the setting that names the queue or topic."""
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``."""
         entity = self.entity()
         connection = secrets.connection_string(endpoint.name) or self._of_its_own_key()
         if connection is None:
@@ -49,7 +48,6 @@ class ServiceBusEntity(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``."""
         kind = cls.entity_kind
         if section["type"] != "servicebus" or not section["connection_string"].lower().startswith("endpoint="):
             return None
@@ -88,7 +86,6 @@ class ServiceBusQueue(ServiceBusEntity):
     queue_name: str | None = Field(default=None, alias="QueueName")
 
     def entity(self) -> SectionSettings:
-        """See ``ServiceBusEntity.entity``."""
         return {"queue": self.queue_name}
 
 
@@ -104,5 +101,4 @@ class ServiceBusTopic(ServiceBusEntity):
     topic_name: str | None = Field(default=None, alias="TopicName")
 
     def entity(self) -> SectionSettings:
-        """See ``ServiceBusEntity.entity``."""
         return {"topic": self.topic_name}

@@ -87,7 +87,6 @@ class SqlDatabase(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``."""
         if role != "output" or section["type"] != "sqlserver":
             return None
         address = address_of(section["connection_string"])

@@ -36,7 +36,6 @@ class TableStorage(DataSource):
     batch_size: int | None = Field(default=None, alias="BatchSize")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``."""
         own = secrets.own_storage(self.account_name, self.account_key)
         connection = secrets.connection_string(endpoint.name) or own or secrets.storage()
         if connection is None:
@@ -55,7 +54,6 @@ class TableStorage(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``."""
         if section["type"] != "tablestorage":
             return None
         return {
