@@ -175,3 +175,9 @@ def test_the_page_says_where_the_job_runs(visitor: Client, jobs: Jobs, launcher:
     status.write_bytes(encode_checked(shared))
     assert "on the Spark that jobs share, local[2]" in visitor.page("/jobs/placed").text
     assert "on the Spark that jobs share (local[2], shards: 2)" in visitor.page("/jobs/placed/monitor").text
+
+
+def test_a_page_shows_a_job_with_functions(visitor: Client) -> None:
+    assert put(visitor, "functions/twice", {"script": "function main(a) { return a * 2 }"}).status == 200
+    page = visitor.page("/jobs/edited")
+    assert (page.status, "function main(a)" in page.text) == (200, True)
