@@ -72,6 +72,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Allow programs where fixtures end, which may be those of earlier tests."""
+    programs.refuse(False)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Expect a replayed example to pass, which Hypothesis reports as an error."""
     if not REPLAYED:

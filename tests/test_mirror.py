@@ -425,10 +425,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/run/commit_coordinator",
         "job/run/opening",
     ),
-    "tests/job/runtime/test_carries.py": (
-        "job/runtime/batch",
-        "job/runtime/task",
-    ),
+    "tests/job/runtime/test_carries.py": ("job/runtime/task",),
     "tests/job/runtime/test_step.py": ("job/runtime/timelines",),
     "tests/job/runtime/test_watermark_blockers.py": (
         "job/analysis/replay",

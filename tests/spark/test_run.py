@@ -43,7 +43,7 @@ def test_the_worked_tables_of_the_documents_pass_on_spark() -> None:
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [result["name"] for result in results] == names
     for result in results:
-        assert set(result) == {"name", "passed", "rows", "metrics", "trace"}
+        assert set(result) == {"name", "passed", "rows", "metrics", "trace", "dataErrors"}
         assert result["passed"]
         assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", row["timestamp"]) for row in result["rows"])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tests.source import ROOT
 from tidegate.cli import main
 from tidegate.job import JobError, load_job
 from tidegate.job.config.spark_settings import SparkSettings
-from tidegate.spark import end_java, run_job_on_spark, spark_context
+from tidegate.spark import run_job_on_spark, spark_context
 
 
 def test_the_job_files_settings_reach_spark_and_its_ui_has_the_jobs_name(tmp_path: Path) -> None:
@@ -75,11 +77,12 @@ def test_what_spark_rejects_is_told_in_one_line(settings: SparkSettings, told: s
 
 
 def test_what_java_rejects_is_told_in_one_line(tmp_path: Path) -> None:
-    end_java()
-    settings = SparkSettings(master="local[1]", conf={"spark.driver.memory": "lots"})
-    with pytest.raises(JobError) as caught, spark_context(settings, "rejected", log_file=tmp_path / "log"):
-        pass
-    said = str(caught.value)
+    said = of_a_process(
+        "from tidegate.job import JobError\n"
+        f"settings = SparkSettings(master='local[1]', conf={{'spark.driver.memory': 'lots'}})\n"
+        f"try:\n    spark_context(settings, 'rejected', log_file=Path({str(tmp_path / 'log')!r})).__enter__()\n"
+        "except JobError as error:\n    print(error)"
+    )
     assert "lots" in said
     assert len(said.splitlines()) == 1
 
@@ -108,7 +111,23 @@ def test_properties_without_a_master_are_not_ignored(tmp_path: Path, capsys: pyt
 
 
 def test_java_is_started_for_the_short_life_that_a_test_gives_it() -> None:
-    with spark_context(SparkSettings(master="local[1]"), "quick") as context:
-        bean = context._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
-        assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(bean.getInputArguments())
-        assert "TieredStopAtLevel=1" in context.getConf().get("spark.executor.extraJavaOptions", "")
+    said = of_a_process(
+        "with spark_context(SparkSettings(master='local[1]'), 'quick') as context:\n"
+        "    bean = context._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
+        "    print(*bean.getInputArguments(), sep='\\n')\n"
+        "    print(context.getConf().get('spark.executor.extraJavaOptions', ''))"
+    )
+    *arguments, of_executors = said.splitlines()
+    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(arguments)
+    assert "TieredStopAtLevel=1" in of_executors
+
+
+def of_a_process(script: str) -> str:
+    """Return what a script prints that starts a Java of its own; the one of this process has its settings already."""
+    imports = (
+        "from pathlib import Path\n"
+        "from tidegate.job.config.spark_settings import SparkSettings\n"
+        "from tidegate.spark import spark_context\n"
+    )
+    done = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

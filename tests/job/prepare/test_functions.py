@@ -17,13 +17,13 @@ from tidegate.job.prepare.functions import RegisteredFunction
 from tidegate.job.prepare.loading import Job
 
 MODULE = """
-import helper
+import doubling_helper
 
 def from_hexadecimal(text):
     return int(text, 16)
 
 def twice(value):
-    return helper.double(value)
+    return doubling_helper.double(value)
 """
 JOB = """
 name = "hex"
@@ -41,7 +41,7 @@ function = "from_hexadecimal"
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "numbers_of.py").write_text(MODULE)
-    (tmp_path / "python" / "helper.py").write_text("def double(value):\n    return 2 * value\n")
+    (tmp_path / "python" / "doubling_helper.py").write_text("def double(value):\n    return 2 * value\n")
     (tmp_path / "job.toml").write_text(JOB)
     texts = ["B4", "no", "11B"]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps({"body": {"h": text}}) + "\n" for text in texts))

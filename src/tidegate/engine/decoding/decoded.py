@@ -38,6 +38,7 @@ class Problem(IntEnum):
     MISSING_COLUMNS = 6
     TYPE_CONVERSION = 7
     LIMIT_EXCEEDED = 8
+    SET_ASIDE = 9
 
     @property
     def data_error_type(self) -> str:
@@ -59,6 +60,7 @@ _PROBLEM_MESSAGES = {
     Problem.MISSING_COLUMNS: "a column of CREATE TABLE is missing",
     Problem.TYPE_CONVERSION: "a value cannot be converted to the type that CREATE TABLE gives its column",
     Problem.LIMIT_EXCEEDED: "it is larger or more deeply nested than input_limits allow",
+    Problem.SET_ASIDE: "it ended the job's process twice, so it was set aside",
 }
 _DATA_ERROR_TYPES = {
     Problem.OUT_OF_RANGE: "TypeConversionError",
@@ -66,6 +68,7 @@ _DATA_ERROR_TYPES = {
     Problem.INVALID_HEADER: "InvalidHeader",
     Problem.MISSING_COLUMNS: "MissingColumns",
     Problem.TYPE_CONVERSION: "TypeConversionError",
+    Problem.SET_ASIDE: "SetAside",
 }
 
 
@@ -125,6 +128,20 @@ class Decoded:
             None if self.records is None else self.records.take(rows),
             self.rejected_events,
             self.rejected_problems,
+        )
+
+    def beside(self, places: Int64Array, aside: Int64Array) -> Decoded:
+        """Return the same rows as those of a longer run of bodies, of which some were not decoded at all.
+
+        Args:
+            places: int64[m], ascending: where the bodies are in the longer run.
+            aside: ascending: where the others are; each is rejected.
+        """
+        rejected = np.concatenate([places[self.rejected_events], aside])
+        problems = np.concatenate([self.rejected_problems, np.full(len(aside), Problem.SET_ASIDE, dtype=np.int64)])
+        order = np.argsort(rejected, kind="stable")
+        return replace(
+            self, events=places[self.events], rejected_events=rejected[order], rejected_problems=problems[order]
         )
 
 

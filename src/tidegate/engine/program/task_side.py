@@ -16,7 +16,7 @@ import numpy as np
 
 from tidegate.engine.decoding import metadata
 from tidegate.engine.decoding.decoded import Decoded, without_bits
-from tidegate.engine.decoding.formats import Format, decoder_of
+from tidegate.engine.decoding.formats import BodyDecoder, Format, decoder_of
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.arrival_order import arrival_order
@@ -52,6 +52,9 @@ class BatchEvents(EventColumns, Protocol):
 
     @property
     def format(self) -> Format: ...
+
+    @property
+    def set_aside(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ class TaskSide:
     def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
         """Decode the bodies of a batch, and evaluate TIMESTAMP BY and OVER."""
         wanted = self.program.wanted(input_name)
-        decoded = decoder_of(wanted, events.format).decode(events.bodies)
+        decoded = _decoded(decoder_of(wanted, events.format), events)
         decoded = metadata.with_system_columns(decoded, wanted.paths, partition, events, lower_case=wanted.lower_case)
         mention = self.program.reading(input_name).mention
         calls = registered.FunctionCalls()
@@ -221,6 +224,15 @@ class TaskSide:
             rows=np.arange(len(decoded)) if stamped is None else stamped.selected,
             substreams=None if stamped is None else stamped.substreams,
         )
+
+
+def _decoded(decoder: BodyDecoder, events: BatchEvents) -> Decoded:
+    """Decode bodies, except those that were set aside."""
+    if not events.set_aside:
+        return decoder.decode(events.bodies)
+    aside = np.array(events.set_aside, dtype=np.int64)
+    places = np.delete(np.arange(len(events.bodies)), aside)
+    return decoder.decode([events.bodies[place] for place in places.tolist()]).beside(places, aside)
 
 
 def _event_times(expr: plan.Expr, decoded: Decoded) -> tuple[Int64Array, BoolArray]:

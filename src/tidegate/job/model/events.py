@@ -69,6 +69,7 @@ class Events:
         format: the format of the bodies.
         reached: ticks; the arrival clock before the first event, as known or estimated.
         added_columns: the system columns that SELECT * includes; none for a recorded or local log.
+        set_aside: ascending: which of the events no process must touch, as they ended those before it.
         blobs: the files that the events are from; None if they are not from files.
     """
 
@@ -80,6 +81,7 @@ class Events:
     reached: int = NO_TIME
     blobs: EventBlobs | None = None
     added_columns: tuple[str, ...] = ()
+    set_aside: tuple[int, ...] = ()
 
     def part(self, first: int, stop: int) -> Events:
         """Return a stretch of the events."""
@@ -91,6 +93,7 @@ class Events:
             messages=None if self.messages is None else self.messages.part(first, stop),
             reached=self.reached if first == 0 else NO_TIME,
             blobs=None if self.blobs is None else self.blobs.part(first, stop),
+            set_aside=tuple(place - first for place in self.set_aside if first <= place < stop),
         )
 
     @property

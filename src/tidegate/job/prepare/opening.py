@@ -17,6 +17,7 @@ from tidegate.job.inputs.reference_section import ReferenceSection
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.model.retry_policy import RetryPolicy
+from tidegate.job.model.set_aside import read_set_aside, without
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import NO_TIME, Policy, read_from
 
@@ -64,6 +65,7 @@ def open_logs(
     sections = {name.lower(): one for name, one in definition.inputs.items() if isinstance(one, StreamInput)}
     limits = definition.input_limits.limits
     ticks = Ticks(folder, with_past=not live)
+    set_aside = read_set_aside(folder)
     logs: dict[str, InputLog] = {}
     try:
         by_source: dict[str, InputLog] = {}
@@ -80,7 +82,7 @@ def open_logs(
                     retry_s=definition.input_retry_s,
                     job=definition.name if live else "",
                 )
-                by_source[source] = logs[name] = _open(section, opening, reading)
+                by_source[source] = logs[name] = without(set_aside, _open(section, opening, reading), source)
                 estimate = _arrival_estimate(section, name, program, policy) if live else None
                 by_source[source] = TickedLog(logs[name], source, ticks, estimate)
             logs[name] = by_source[source]

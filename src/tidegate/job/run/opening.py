@@ -18,12 +18,15 @@ from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.model.errors import JobError, UnavailableError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.retry_policy import READING, RetryPolicy
+from tidegate.job.model.set_aside import write_set_aside
 from tidegate.job.outputs import Sinks, SinkSettings, shape_of
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
+from tidegate.job.run.deaths import Deaths
 from tidegate.job.run.history import check_history, replaced_logs, without_logs
 from tidegate.job.run.journal import Commit, Journal
+from tidegate.job.run.trial import culprits
 from tidegate.job.run.versions import Versions, rows_of
 from tidegate.job.side_outputs import EARLY_RESULTS, RunInputs, SideOutputs, side_output_shapes
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_duration, format_time
@@ -42,6 +45,7 @@ class OpenRun:
         commit: the one that the run resumes from.
         retry_policy: how long to wait for what cannot be written.
         reading: how long to wait for inputs that cannot be reached.
+        deaths: what earlier processes of the job have died of.
         encoders: how rows may be encoded where they are computed, by output.
     """
 
@@ -54,6 +58,7 @@ class OpenRun:
     side_outputs: SideOutputs
     retry_policy: RetryPolicy
     reading: RetryPolicy
+    deaths: Deaths
     encoders: Mapping[str, Encoder] = field(default_factory=dict)
 
 
@@ -100,7 +105,13 @@ def open_run(
             _write(journal, commit, retry_policy)
         Versions(folder).begin(job, start)
         reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING, sleep=sleep)
-        inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
+        deaths = Deaths(folder)
+        opened.callback(deaths.close)
+        inputs = _open_inputs(job, folder, commit, reading)
+        if deaths.suspects:
+            with contextlib.closing(inputs):
+                _set_aside_culprits(job, inputs, deaths, notice)
+            inputs = _open_inputs(job, folder, commit, reading)
         opened.callback(inputs.close)
         may_differ = accept_missing or start is not None
         replaced = replaced_logs(inputs.logs, commit, job.program, job.policy, accept=may_differ)
@@ -115,7 +126,34 @@ def open_run(
         read = RunInputs(job.definition, inputs.program, job.policy, inputs.logs, commit.released)
         side_outputs = SideOutputs(read, commit.side_outputs)
         encoders = _encoders(job, sinks)
-        yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading, encoders)
+        yield OpenRun(
+            job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading, deaths, encoders
+        )
+
+
+def _open_inputs(job: Job, folder: Path, commit: Commit, reading: RetryPolicy) -> Inputs:
+    return Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
+
+
+def _set_aside_culprits(job: Job, inputs: Inputs, deaths: Deaths, notice: Callable[[str], None]) -> None:
+    """Find the events that have ended the job's processes, and see to it that no process touches them again."""
+    count = sum(one.end - one.start for one in deaths.suspects)
+    notice(
+        f"the process of '{job.definition.name}' has ended abruptly twice while it evaluated some of the same "
+        f"{count:,} events; they are tried in a process of their own"
+    )
+    found = culprits(inputs.program, job.policy, inputs.logs, deaths.suspects)
+    if found:
+        assert job.definition.state_dir is not None
+        write_set_aside(job.definition.state_dir, found)
+    else:
+        notice("none of them ends a process by itself; the job goes on with all of them")
+    for one in found:
+        notice(
+            f"input {one.input}, partition {one.partition}, event {one.sequence_number} is set aside: {one.reason}; "
+            "the job goes on without it"
+        )
+    deaths.forget()
 
 
 def _write(journal: Journal, commit: Commit, retry_policy: RetryPolicy) -> None:

@@ -15,6 +15,7 @@ from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
+from tidegate.job.run.deaths import Deaths
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
@@ -232,6 +233,7 @@ class _Run:
         self._inputs = opened.inputs
         self._side_outputs = opened.side_outputs
         self._reading = opened.reading
+        self._deaths = opened.deaths
         self._places = places
         self._placement: Placement | None = None
         self._losses = Losses()
@@ -441,7 +443,7 @@ class _Run:
     def _new_placement(self, reached: tuple[int, ...]) -> _PatientPlacement:
         while True:
             try:
-                return _PatientPlacement(self._placement_for()(self._inputs.program), self._reading)
+                return _PatientPlacement(self._placement_for()(self._inputs.program), self._reading, self._deaths)
             except WorkersLost as lost:
                 self._hooks.notice(str(lost))
                 self._losses.note(lost, reached)
@@ -472,9 +474,10 @@ class _Run:
 class _PatientPlacement:
     """A placement that takes a step again while an input cannot be reached; a step that fails changes nothing."""
 
-    def __init__(self, placement: Placement, reading: RetryPolicy) -> None:
+    def __init__(self, placement: Placement, reading: RetryPolicy, deaths: Deaths) -> None:
         self._placement = placement
         self._reading = reading
+        self._deaths = deaths
 
     @property
     def place(self) -> Place:
@@ -491,7 +494,8 @@ class _PatientPlacement:
     def _attempt(self, tasks: Sequence[Task], order: StepOrder) -> Outcome | UnavailableError:
         """Take the step; what fails other than an input, such as a Spark that has stopped, is not waited for."""
         try:
-            return self._placement.run(tasks, order)
+            with self._deaths.step(tasks):
+                return self._placement.run(tasks, order)
         except InputUnavailableError:
             raise
         except UnavailableError as error:

@@ -1,0 +1,197 @@
+"""Finds the events that end a job's process, by evaluating suspects in a process that may die: `culprits`.
+
+Such a process (`main`) says before each batch which events it has. If it dies, the last of these is tried again in
+smaller ones, down to single events. It begins with an empty state, so what only a large state makes too large is not
+found, and then nothing is set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.engine import KeyedSide, Program
+from tidegate.job.model.events import Events, InputLog, LogRange
+from tidegate.job.model.set_aside import SetAside
+from tidegate.job.run.deaths import Stretch
+from tidegate.job.runtime.batch import RangeTask, Task
+from tidegate.job.runtime.task import run_task
+from tidegate.ordering import NO_TIME, Policy
+
+_BATCHES = (65_536, 1_024, 32, 1)
+_MOST = 100
+_LONGEST_S = 600.0
+_OUT_OF_MEMORY = 3
+_FIRST_TO_KILL = "1000"
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """The end of a process within a batch: ``start`` ≤ sequence number < ``end``, and how."""
+
+    start: int
+    end: int
+    reason: str
+
+
+def culprits(
+    program: Program,
+    policy: Policy,
+    logs: Mapping[str, InputLog],
+    suspects: Sequence[Stretch],
+    longest_s: float = _LONGEST_S,
+) -> list[SetAside]:
+    """Return the events that end a process each by itself, a hundred at most; none that take too long to find.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    search = _Search(program, policy, logs, time.monotonic() + longest_s)
+    found: list[SetAside] = []
+    for stretch in suspects:
+        if stretch.input not in logs:
+            continue
+        end = logs[stretch.input].ends().get(stretch.partition)
+        if end is not None:
+            for death in search.deaths(stretch, max(stretch.start, end.begin), min(stretch.end, end.end)):
+                name = program.source_of(stretch.input).lower()
+                found.append(SetAside(name, stretch.partition, death.start, end.log_id, death.reason))
+                if len(found) >= _MOST:
+                    return found
+    return found
+
+
+class _Search:
+    """A search for culprits."""
+
+    def __init__(self, program: Program, policy: Policy, logs: Mapping[str, InputLog], until_s: float) -> None:
+        self._program = program
+        self._policy = policy
+        self._logs = logs
+        self._until_s = until_s
+
+    def deaths(self, of: Stretch, start: int, end: int, level: int = 0) -> Iterator[_Death]:
+        """Yield the deaths by a single event, in order."""
+        while level + 1 < len(_BATCHES) and end - start <= _BATCHES[level]:
+            level += 1
+        while start < end:
+            death = self._try(of, start, end, _BATCHES[level])
+            if death is None:
+                return
+            if level + 1 == len(_BATCHES):
+                yield death
+            else:
+                yield from self.deaths(of, death.start, death.end, level + 1)
+            start = death.end
+
+    def _try(self, of: Stretch, start: int, end: int, batch_events: int) -> _Death | None:
+        """Evaluate events in a process of its own; return in which batch it died, if it did."""
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            return None
+        log_range = self._logs[of.input].range(of.partition, start, end)
+        task = RangeTask(of.input, of.partition, log_range, self._program.new_carry(of.input), count_from=end)
+        order = pickle.dumps((self._program, self._policy, task, batch_events), protocol=5)
+        with tempfile.TemporaryDirectory(prefix="tidegate-trial-") as folder:
+            report = Path(folder) / "batches"
+            command = [sys.executable, "-m", "tidegate.job.run.trial", str(report)]
+            try:
+                ended = subprocess.run(
+                    command,
+                    input=order,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=left_s,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return None
+            lines = report.read_text().splitlines() if report.exists() else []
+        if ended.returncode == 0 or not lines:
+            return None
+        first, last = map(int, lines[-1].split())
+        return _Death(first, last + 1, _how(ended.returncode))
+
+
+def _how(returncode: int) -> str:
+    if returncode == _OUT_OF_MEMORY:
+        return "it needs more memory than there is"
+    if returncode < 0:
+        with contextlib.suppress(ValueError):
+            return f"it ends the process ({signal.Signals(-returncode).name})"
+    return f"it ends the process (exit code {returncode})"
+
+
+# In the process that may die ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Events that have been read."""
+
+    events: Events
+
+    @property
+    def start(self) -> int:
+        return int(self.events.sequence_numbers[0])
+
+    @property
+    def end(self) -> int:
+        return int(self.events.sequence_numbers[-1]) + 1
+
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        yield self.events
+
+
+def main() -> None:
+    """Evaluate the order on standard input, and say before each batch which events it has."""
+    _limit()
+    program, policy, task_range, batch_events = pickle.load(sys.stdin.buffer)
+    with Path(sys.argv[1]).open("w", buffering=1) as report:
+        for events in task_range.log_range.read_events(batch_events):
+            read = _Read(events)
+            report.write(f"{read.start} {read.end - 1}\n")
+            try:
+                _evaluate(program, policy, task_range, read)
+            except MemoryError:
+                sys.exit(_OUT_OF_MEMORY)
+            except Exception:
+                # It would end the run with its reason, which is not the death of a process.
+                continue
+
+
+def _evaluate(program: Program, policy: Policy, task_range: RangeTask, read: LogRange) -> None:
+    """Evaluate events as a step would that begins with them and whose results are all complete."""
+    carry = program.new_carry(task_range.input)
+    task = Task([RangeTask(task_range.input, task_range.partition, read, carry, count_from=read.end)], sys.maxsize)
+    (result,) = run_task(task, program, policy)
+    keyed = KeyedSide(program, policy.late_ticks)
+    keyed.know_timelines([(task_range.input, "" if policy.merged else task_range.partition)])
+    keyed.absorb(result.partials)
+    keyed.preview(NO_TIME)
+
+
+def _limit() -> None:
+    """Be the first to go where memory runs out, and take at most half of what the job may use."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_KILL)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if most != resource.RLIM_INFINITY:
+            # A service lets a process have more than twice what it may use, and counts this one with the job's.
+            resource.setrlimit(resource.RLIMIT_DATA, (most // 4, hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    main()
