@@ -43,6 +43,7 @@ class Events:
     user_properties: list[dict[str, str]] = field(default_factory=list)
     format: Format = JSON
     added_columns: tuple[str, ...] = ()
+    set_aside: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, bodies: Iterable[Any], arrivals: Sequence[int] | None = None, first: int = 0) -> Events:
