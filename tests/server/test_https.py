@@ -22,7 +22,7 @@ from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
 from tidegate.server import Server
-from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
+from tidegate.server.http.routes.publishing import BATCH_CONTENT_TYPE, parse_publication
 
 SINGLE = "application/atom+xml;type=entry;charset=utf-8"
 
