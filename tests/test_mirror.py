@@ -468,7 +468,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "portal/web/handling",
         "portal/web/rendering",
     ),
-    "tests/portal/pages/test_throughput.py": ("server/context/metrics",),
     "tests/portal/web/test_sessions.py": (
         "portal/pages/sign_in",
         "portal/web/roles",

@@ -220,7 +220,8 @@ def test_what_is_not_served_is_said_in_the_service_s_words(web: Any, hub: str) -
 
 def test_health_and_metrics(web: Any, server: Server) -> None:
     status, body = web.call("/health")
-    assert (status, json.loads(body)) == (200, {"status": "healthy", "message": "Service is healthy."})
+    answer = json.loads(body)
+    assert (status, answer["status"], answer["message"]) == (200, "healthy", "Service is healthy.")
     status, body = web.call("/metrics")
     assert status == 200
     assert b"tidegate_connections_opened_total" in body
