@@ -281,7 +281,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "hub/config/model",
         "hub/event_hub",
         "hub/management",
-        "hub/partition",
         "hub/reader",
         "hub/registry",
         "hub/snapshot",
@@ -536,7 +535,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/server/test_https.py": (
         "server/http/routes/operations",
         "server/http/routes/publishing",
-        "server/http/routes/websocket",
     ),
     "tests/server/test_openapi.py": (),
     "tests/spark/test_everywhere.py": ("spark/streaming/step_session",),
