@@ -47,7 +47,7 @@ from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import sign
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import Server, ServerSettings
-from tidegate.server.collector import look_less_often
+from tidegate.server.server import tune_gc
 
 EVENT_BYTES = 200
 BATCH_EVENTS = 100
@@ -355,7 +355,7 @@ def serve(data: str, durable: bool, partitions: int, groups: int) -> None:
             ServerSettings(amqp_port=0, amqps_port=0, durable=durable),
         )
         await server.start()
-        look_less_often()
+        tune_gc()
         print(server.amqp_port, server.amqps_port, flush=True)
         await asyncio.Event().wait()
 

@@ -342,14 +342,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "amqp/encoding",
         "log",
     ),
-    "server/http": (
+    "server/http": ("server/transports", "server/context", "hub"),
+    "server/http/routes": (
+        "server/http",
         "server/transports",
         "server/context",
         "hub",
         "amqp/messages",
         "amqp/encoding",
     ),
-    "server/http/routes": ("server/http", "server/transports", "server/context", "hub"),
     "server": (
         "server/http",
         "server/connections",

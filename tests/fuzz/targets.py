@@ -28,11 +28,11 @@ from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDa
 from tidegate.hub.config import ConfigError, parse_config
 from tidegate.hub.errors import HubError
 from tidegate.hub.positions import parse_selector
-from tidegate.hub.state import FILE_NAME, read_state
+from tidegate.hub.snapshot import FILE_NAME, read_state
 from tidegate.log import Appended, LogDamaged, LogError
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage
 from tidegate.log.segment import SegmentName, decode_index
-from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
+from tidegate.server.http.routes.publishing import BATCH_CONTENT_TYPE, parse_publication
 
 EVENT = encode_message(
     Message(

@@ -22,7 +22,7 @@ from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
 from tidegate.server import Server
-from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
+from tidegate.server.http.routes.publishing import BATCH_CONTENT_TYPE, parse_publication
 
 SINGLE = "application/atom+xml;type=entry;charset=utf-8"
 
@@ -220,8 +220,13 @@ def test_what_is_not_served_is_said_in_the_service_s_words(web: Any, hub: str) -
 
 def test_health_and_metrics(web: Any, server: Server) -> None:
     status, body = web.call("/health")
+<<<<<<< HEAD
     health = json.loads(body)
     assert (status, health["status"], health["message"]) == (200, "healthy", "Service is healthy.")
+=======
+    answer = json.loads(body)
+    assert (status, answer["status"], answer["message"]) == (200, "healthy", "Service is healthy.")
+>>>>>>> server
     status, body = web.call("/metrics")
     assert status == 200
     assert b"tidegate_connections_opened_total" in body

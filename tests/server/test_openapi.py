@@ -10,8 +10,8 @@ from starlette.routing import Route
 
 from tests.patience import PATIENCE_S
 from tidegate.server import Server
-from tidegate.server.http.application import application
-from tidegate.server.http.routes.openapi import description
+from tidegate.server.http.listener import application
+from tidegate.server.http.routes.operations import description
 
 
 def test_the_description_names_every_route_and_no_other(server: Server) -> None:

@@ -41,7 +41,7 @@ from tidegate.arm.model.roles import Role
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.provider import StreamAnalyticsProvider
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
-from tidegate.server.http.body import read_body
+from tidegate.server.http.refusals import read_body
 from tidegate.server.http.routing import HttpContext, RouteGroup
 from tidegate.service import Jobs
 

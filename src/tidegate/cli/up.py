@@ -18,7 +18,7 @@ from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfi
 from tidegate.outbound import AddressPolicy
 from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
-from tidegate.server.collector import look_less_often
+from tidegate.server.server import tune_gc
 from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
 from tidegate.service.log_format import log_to_standard_error
 
@@ -210,7 +210,7 @@ async def _serve(server: Server, jobs: Jobs, addresses: AddressPolicy, *, has_po
     on_stop_signals(loop, stop.set)
     await server.start()
     addresses.beside(*server.own_ports).install()
-    look_less_often()
+    tune_gc()
     try:
         await loop.run_in_executor(None, jobs.open)
         server.namespace.storage.on_check(jobs.note_storage)

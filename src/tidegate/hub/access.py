@@ -205,3 +205,9 @@ def _expiry(grant: Grant) -> float:
 
 
 _UNKNOWN_RULE = AccessRule.create("", ())
+
+
+def claimed_rule(token: object) -> str | None:
+    """The rule whose key a token claims to be signed with, for the log; nothing else of a token is for people."""
+    match = re.search(r"(?:^|[ &])skn=([^&]{1,256})", token) if isinstance(token, str) else None
+    return unquote_plus(match[1]) if match else None

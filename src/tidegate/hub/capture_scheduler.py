@@ -1,12 +1,14 @@
-"""The capture of a whole namespace: a writer for each partition that is to be captured.
+"""The capture of a whole namespace: a writer for each partition that is captured, and the thread that runs them.
 
-What is captured is asked anew with every step, so that hubs and settings may change while the hub runs.
+Hubs and settings may change while the hub runs, so each step determines again what is captured. Destinations are slow,
+and clients must not wait for them, hence the thread.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.journal import JournalDamaged
 from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.hub.capture.store import Store, StoreError, open_store
+from tidegate.log import Clock
 
 if TYPE_CHECKING:
     from tidegate.hub.event_hub import EventHub
@@ -115,3 +118,36 @@ class CaptureScheduler:
         if partition.capture is not None:
             partition.capture.close()
             partition.capture = None
+
+
+_PAUSE_S = 1.0
+_STOP_WITHIN_S = 0.5
+
+
+class CaptureThread:
+    """Runs a capture scheduler until `stop`."""
+
+    def __init__(self, scheduler: CaptureScheduler, clock: Clock) -> None:
+        """Start capturing. Raises what CaptureScheduler.open raises."""
+        scheduler.open()
+        self._scheduler = scheduler
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current step. A step that its destination delays is abandoned, as in a crash."""
+        self._stopping.set()
+        self._thread.join(_STOP_WITHIN_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                busy = self._scheduler.step(self._clock.now_ms())
+            except Exception:
+                # a fault must not end capture for good: only missing files would show it
+                _logger.exception("capture failed unexpectedly; retrying")
+                busy = False
+            self._stopping.wait(0 if busy else _PAUSE_S)
+        self._scheduler.close()

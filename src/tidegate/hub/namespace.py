@@ -26,8 +26,7 @@ from tidegate.hub.positions import first_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.registry import HUBS_FOLDER, Registry
-from tidegate.hub.snapshot import HubDefinition, Snapshot
-from tidegate.hub.state import FILE_NAME, NamespaceState, read_state, write_state
+from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, Snapshot, read_state, write_state
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionLog, Storage
 

@@ -10,8 +10,7 @@ from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import ReceiveSource
 from tidegate.hub.errors import InternalError
 from tidegate.hub.event_hub import EventHub
-from tidegate.hub.partition import Partition
-from tidegate.hub.reader_slots import ReaderSlot, ReaderSlots
+from tidegate.hub.partition import Partition, ReaderSlot, ReaderSlots
 from tidegate.log import EventBatch, LogDamaged, LogError
 
 _logger = logging.getLogger(__name__)

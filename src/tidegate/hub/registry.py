@@ -18,8 +18,7 @@ from tidegate.durable_files import DirectoryLock
 from tidegate.hub.access import Access
 from tidegate.hub.config import Limits
 from tidegate.hub.event_hub import Admission, EventHub, LogSettings, open_partitions
-from tidegate.hub.snapshot import HubDefinition, Snapshot
-from tidegate.hub.state import write_state
+from tidegate.hub.snapshot import HubDefinition, Snapshot, write_state
 from tidegate.hub.throughput import Throughput
 
 _logger = logging.getLogger(__name__)

@@ -4,8 +4,8 @@
 """
 
 from tidegate.server.background import BackgroundServer
+from tidegate.server.certificates import CertificateError
 from tidegate.server.context.settings import ServerSettings
 from tidegate.server.server import ListenError, Server
-from tidegate.server.transports.tls import CertificateError
 
 __all__ = ["BackgroundServer", "CertificateError", "ListenError", "Server", "ServerSettings"]

@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from tidegate.hub.capture.store import Folder, StoreError, open_store
+from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.capture.store import Folder, StoreError, changed_capture, open_store
 
 
 @pytest.fixture
@@ -54,3 +56,37 @@ def test_what_is_in_the_way_of_a_folder_is_said(tmp_path: Path, content: Path) -
 def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(StoreError, match="nowhere://archive cannot be used"):
         open_store("nowhere://archive", {})
+
+
+def test_a_change_leaves_the_other_settings_alone() -> None:
+    former = CaptureDescription(destination="/archive", interval_in_seconds=60)
+    changed = changed_capture(former, {"size_limit_in_bytes": 10_485_760, "interval_in_seconds": None})
+    assert changed == CaptureDescription(destination="/archive", interval_in_seconds=60, size_limit_in_bytes=10_485_760)
+
+
+def test_a_folder_is_absolute_also_one_that_was_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    default = CaptureDescription(destination="archive")
+    assert changed_capture(default, {}).destination == str(tmp_path / "archive")
+    assert changed_capture(None, {"destination": "other"}).destination == str(tmp_path / "other")
+    assert changed_capture(None, {"destination": "file:///archive"}).destination == "file:///archive"
+
+
+def test_a_place_that_cannot_be_used_is_refused_unless_capture_is_off() -> None:
+    with pytest.raises(StoreError):
+        changed_capture(None, {"destination": "nothing://x"})
+    assert not changed_capture(None, {"destination": "nothing://x", "enabled": False}).enabled
+
+
+def test_capture_needs_a_destination() -> None:
+    with pytest.raises(ValidationError, match="destination"):
+        changed_capture(None, {"enabled": True})
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_extra(_destination: str) -> None:
+        raise ModuleNotFoundError('install "tidegate[capture]"')
+
+    monkeypatch.setattr("tidegate.hub.capture.store.open_store", without_extra)
+    with pytest.raises(StoreError, match="capture"):
+        changed_capture(None, {"destination": "s3://bucket"})

@@ -19,7 +19,7 @@ from tidegate.client import ConnectionString, HubClient, Publisher
 from tidegate.engine import DEFAULT_LIMITS, JSON, Format
 from tidegate.engine.decoding.metadata import enqueued_by_device
 from tidegate.hub import EventHubConfig, NamespaceConfig
-from tidegate.hub.reader_slots import MAX_READERS
+from tidegate.hub.partition import MAX_READERS
 from tidegate.job.inputs import hub_log
 from tidegate.job.inputs.event_hub import EventHubInput
 from tidegate.job.inputs.hub_log import HubLog, HubRange, Segments

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.portal.pages.throughput import RANGES, Throughput
-from tidegate.server.context.deliveries import BUCKET_S, BUCKETS, Deliveries
+from tidegate.server.context.metrics import BUCKET_S, BUCKETS, Deliveries
 
 NOW_S = 1_700_000_000.0
 

@@ -28,9 +28,8 @@ from tidegate.arm.manager.state import ResourceRecord
 from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload, reasons
-from tidegate.hub.capture.changes import changed_capture
 from tidegate.hub.capture.description import CaptureDescription
-from tidegate.hub.capture.store import StoreError
+from tidegate.hub.capture.store import StoreError, changed_capture
 from tidegate.hub.config import EventHubConfig
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace

@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.management.client import ManagementClient, ManagementError, Place
 from tidegate.hub.access_rules import ROOT_RULE
-from tidegate.hub.state import FILE_NAME, read_state
+from tidegate.hub.snapshot import FILE_NAME, read_state
 from tidegate.server.endpoint import read_endpoint
 
 _PLAIN = re.compile("[!-~]+")

@@ -11,10 +11,11 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.blobs import BlobError, ObjectStore
 from tidegate.durable_files import make_folders, replace_file
+from tidegate.hub.capture.description import CaptureDescription
 
 _PIECE_BYTES = 8 << 20
 _COPY_BYTES = 1 << 20
@@ -107,3 +108,30 @@ def open_store(destination: str, environment: Mapping[str, str] = os.environ) ->
     if destination.startswith("file://"):
         return Folder(Path(destination.removeprefix("file://")))
     return RemoteStore(destination, environment)
+
+
+def changed_capture(former: CaptureDescription | None, changes: Mapping[str, Any]) -> CaptureDescription:
+    """Return the capture of a hub after a change, tried as far as possible without writing.
+
+    A folder is returned as an absolute path, so that it stays the same folder when the hub is started elsewhere.
+
+    Args:
+        former: The capture as it is, or the namespace's default; None without either.
+        changes: Fields of a CaptureDescription; None leaves a field alone.
+
+    Raises:
+        ValidationError: A setting is wrong, or there is no destination (pydantic's).
+        StoreError: The destination cannot be used.
+    """
+    fields: dict[str, Any] = former.model_dump() if former is not None else {}
+    given = {name: value for name, value in changes.items() if value is not None}
+    description = CaptureDescription(**fields | given)
+    if "://" not in description.destination:
+        folder = str(Path(description.destination).absolute())
+        description = description.model_copy(update={"destination": folder})
+    if description.enabled:
+        try:
+            open_store(description.destination)
+        except ModuleNotFoundError as error:
+            raise StoreError(str(error)) from None
+    return description

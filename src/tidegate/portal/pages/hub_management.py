@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from tidegate.hub.capture.changes import changed_capture
 from tidegate.hub.capture.description import CaptureDescription
-from tidegate.hub.capture.store import StoreError
+from tidegate.hub.capture.store import StoreError, changed_capture
 from tidegate.hub.config import (
     MAX_PARTITIONS,
     MAX_RETENTION_HOURS,

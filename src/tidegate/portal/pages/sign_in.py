@@ -13,7 +13,7 @@ from tidegate.hub.errors import HubError
 from tidegate.portal.web.handling import SIGN_IN_PATH, Desk
 from tidegate.portal.web.rendering import html_answer
 from tidegate.portal.web.sessions import COOKIE, SESSION_S
-from tidegate.server.http.body import read_body
+from tidegate.server.http.refusals import read_body
 
 _logger = logging.getLogger(__name__)
 MAX_FORM_BYTES = 16 << 10

@@ -15,7 +15,7 @@ from typing import Any
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
 from tidegate.log import LogDamaged
-from tidegate.server.context.deliveries import Deliveries
+from tidegate.server.context.metrics import Deliveries
 
 RANGES = {"5m": (300, 5), "1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 900), "7d": (604_800, 7200)}
 """The length of each chart and of its buckets, in seconds."""

@@ -18,7 +18,7 @@ from tidegate.log import LogError
 from tidegate.portal.web.rendering import JSON_SUFFIX, error_answer, html_answer, json_answer, wants_json
 from tidegate.portal.web.roles import Forbidden, Role, Visitor
 from tidegate.portal.web.sessions import TOKEN_HEADER, Sessions
-from tidegate.server.http.body import read_body
+from tidegate.server.http.refusals import read_body
 from tidegate.server.http.routing import HttpContext
 
 _logger = logging.getLogger(__name__)

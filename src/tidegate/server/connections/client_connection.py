@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidegate.amqp import (
@@ -32,13 +32,13 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.encoding.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_IMPLEMENTED
 from tidegate.amqp.endpoints.handshake import SERVER_MECHANISMS
+from tidegate.hub.access import Grant
 from tidegate.hub.errors import HubError, PublisherRevoked, Unauthorized
 from tidegate.server.connections.delivery import DeliveryLink
 from tidegate.server.connections.link_handler import LinkHandler
 from tidegate.server.connections.publishing import PublishingLink
 from tidegate.server.connections.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
 from tidegate.server.context.context import ServerContext
-from tidegate.server.context.tokens import Tokens
 from tidegate.server.transports.transport import Transport
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +47,33 @@ MAX_LOGGED_REFUSALS = 20
 """Of one connection, so that a client that tries for ever does not fill the log."""
 MIN_TIMER_S = 0.05
 REVOKED_AFTER_S = 2.0
+
+
+MAX_TOKENS = 1000
+
+
+class Tokens:
+    """Grants of one connection. A token put again for an audience takes the place of the former."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+
+    def put(self, audience: str, grant: Grant) -> None:
+        """Keep a verified token's grant; the oldest goes when there are too many."""
+        self._grants.pop(audience, None)
+        self._grants[audience] = grant
+        if len(self._grants) > MAX_TOKENS:
+            del self._grants[next(iter(self._grants))]
+
+    @property
+    def rule_names(self) -> Sequence[str]:
+        """The access rules whose keys signed the tokens: all that is known of who the client is."""
+        return sorted({grant.rule_name for grant in self._grants.values()})
+
+    @property
+    def grants(self) -> Sequence[Grant]:
+        """All of them, the newest first."""
+        return list(reversed(self._grants.values()))
 
 
 class ClientConnection:

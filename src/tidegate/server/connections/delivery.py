@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tidegate.amqp import Credit, Link, Timestamp, Transfers, annotate_run
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.amqp.messages.annotations import with_delivery_annotations
 from tidegate.hub.errors import HubError
 from tidegate.hub.namespace import Reader
-from tidegate.server.connections.link_handler import HandlerConnection
-from tidegate.server.connections.settlement import settle_mode
-from tidegate.server.context.shared_chunks import Chunk
+from tidegate.server.connections.link_handler import settle_mode
+from tidegate.server.context.readers import Chunk
+
+if TYPE_CHECKING:
+    from tidegate.server.connections.client_connection import ClientConnection
 
 CHUNK_BYTES = 256 << 10
 EVENT_OVERHEAD_BYTES = 64
@@ -30,7 +33,7 @@ RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
 class DeliveryLink:
     """What stands behind a link whose source is a partition in a consumer group."""
 
-    def __init__(self, client: HandlerConnection, link: Link, reader: Reader, with_runtime_metrics: bool) -> None:
+    def __init__(self, client: ClientConnection, link: Link, reader: Reader, with_runtime_metrics: bool) -> None:
         self._client = client
         self._link = link
         self._reader = reader
@@ -48,7 +51,7 @@ class DeliveryLink:
         client.context.arrivals.watch(reader.partition, self._wake)
 
     @classmethod
-    def attach(cls, client: HandlerConnection, link: Link, address: str) -> DeliveryLink:
+    def attach(cls, client: ClientConnection, link: Link, address: str) -> DeliveryLink:
         """Open the reader and accept the link. Raises HubError."""
 
         def on_stolen(error: HubError) -> None:

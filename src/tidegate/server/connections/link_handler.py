@@ -1,15 +1,12 @@
-"""What stands behind an attached link, and what of its connection it may use."""
+"""The interface of an attached link's handler, and how its deliveries are settled."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tidegate.amqp import Credit, Link, Transfers
-from tidegate.hub.errors import HubError
-from tidegate.server.context.context import ServerContext
-from tidegate.server.context.tokens import Tokens
+from tidegate.amqp.endpoints.link import SEND_SETTLED
 
 
 class LinkHandler(Protocol):
@@ -36,40 +33,11 @@ class LinkHandler(Protocol):
         """Free what the link holds; it is gone."""
 
 
-class ReplySender(Protocol):
-    """A link on which a peer receives replies of `$cbs` or `$management`."""
-
-    address: str
-    link: Link
-
-    def send(self, reply: bytes) -> None:
-        """Send a reply now or with the next credit."""
+_PRODUCT = "product"
+_INDIFFERENT_PRODUCTS = frozenset({"azsdk-python-eventhubs", "eventhub.python", "MSJSClient"})
 
 
-class HandlerConnection(Protocol):
-    """What a link handler may use of the connection that its link belongs to."""
-
-    context: ServerContext
-    tokens: Tokens
-    loop: asyncio.AbstractEventLoop
-    writable: bool
-    flush: Callable[[], None]
-
-    @property
-    def peer_properties(self) -> Mapping[str, Any]:
-        """Return the properties of the peer's open."""
-
-    def count_in_flight(self, size: int) -> None:
-        """Add bytes that were published and are not yet durable; negative when they have become durable."""
-
-    def refused(self, what: str, address: object, error: HubError) -> None:
-        """Count and log a refusal."""
-
-    def guard(self, action: Callable[[], None]) -> None:
-        """Run an action; a fault in it costs this connection only."""
-
-    def detach(self, link: Link, error: HubError) -> None:
-        """End a link from our side."""
-
-    def reply_links(self) -> Sequence[ReplySender]:
-        """Return the links on which this peer receives replies."""
+def settle_mode(link: Link, peer_properties: Mapping[str, Any]) -> int:
+    """Return the snd-settle-mode to answer the attach of a receiving peer with."""
+    product = peer_properties.get(_PRODUCT)
+    return SEND_SETTLED if isinstance(product, str) and product in _INDIFFERENT_PRODUCTS else link.snd_settle_mode

@@ -6,12 +6,15 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfers, TransferTooLarge
 from tidegate.amqp.encoding.types import Int
 from tidegate.hub.errors import HubError, MessageTooLarge
 from tidegate.hub.namespace import Publisher
-from tidegate.server.connections.link_handler import HandlerConnection
+
+if TYPE_CHECKING:
+    from tidegate.server.connections.client_connection import ClientConnection
 
 CREDIT = 1000
 SINGLE_FORMAT = 0
@@ -27,7 +30,7 @@ class PublishingLink:
     A publication that is refused is answered by `rejected`, never by a detach: clients lose the reason of a detach.
     """
 
-    def __init__(self, client: HandlerConnection, link: Link, publisher: Publisher, address: str) -> None:
+    def __init__(self, client: ClientConnection, link: Link, publisher: Publisher, address: str) -> None:
         self._client = client
         self._link = link
         self._address = address
@@ -36,7 +39,7 @@ class PublishingLink:
         self.expires_at_s: float | None = publisher.expires_at_s
 
     @classmethod
-    def attach(cls, client: HandlerConnection, link: Link, address: str) -> PublishingLink:
+    def attach(cls, client: ClientConnection, link: Link, address: str) -> PublishingLink:
         """Open the publisher and accept the link. Raises HubError."""
         idempotent = IDEMPOTENT in link.desired_capabilities
         publisher = client.context.namespace.open_publisher(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.amqp import (
     ACCEPTED,
@@ -33,14 +33,15 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.encoding.errors import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
-from tidegate.hub.access import Grant
+from tidegate.hub.access import Grant, claimed_rule
 from tidegate.hub.errors import ArgumentError, HubError
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
-from tidegate.server.connections.link_handler import HandlerConnection
-from tidegate.server.connections.settlement import settle_mode
-from tidegate.server.context.tokens import claimed_rule
+from tidegate.server.connections.link_handler import settle_mode
+
+if TYPE_CHECKING:
+    from tidegate.server.connections.client_connection import ClientConnection
 
 CBS = "$cbs"
 MANAGEMENT = "$management"
@@ -72,12 +73,12 @@ class ReplyLink:
         self._waiting_bytes = 0
 
     @classmethod
-    def attach(cls, client: HandlerConnection, link: Link, address: str) -> ReplyLink:
+    def attach(cls, client: ClientConnection, link: Link, address: str) -> ReplyLink:
         link.accept(snd_settle_mode=settle_mode(link, client.peer_properties))
         return cls(link, address)
 
     @classmethod
-    def attach_dynamic(cls, client: HandlerConnection, link: Link, source: Source) -> ReplyLink:
+    def attach_dynamic(cls, client: ClientConnection, link: Link, source: Source) -> ReplyLink:
         """For a peer that says in each request where it wants the reply (part 3, section 3.5.3, `dynamic`)."""
         address = f"{REPLIES}/{uuid.uuid4()}"
         source.address = address
@@ -124,13 +125,13 @@ class RequestLink:
 
     expires_at_s: float | None = None
 
-    def __init__(self, client: HandlerConnection, link: Link, address: str) -> None:
+    def __init__(self, client: ClientConnection, link: Link, address: str) -> None:
         self._client = client
         self._link = link
         self._address = address
 
     @classmethod
-    def attach(cls, client: HandlerConnection, link: Link, address: str) -> RequestLink:
+    def attach(cls, client: ClientConnection, link: Link, address: str) -> RequestLink:
         link.accept(credit=CREDIT, max_message_size=MAX_REQUEST_BYTES)
         return cls(client, link, address)
 
@@ -189,7 +190,7 @@ class RequestLink:
             link.send(reply)
 
 
-def put_token(client: HandlerConnection, arguments: Mapping[str, Any], token: Any) -> tuple[int, str, Any]:
+def put_token(client: ClientConnection, arguments: Mapping[str, Any], token: Any) -> tuple[int, str, Any]:
     """Verify and keep a token. Raises HubError."""
     if arguments.get("operation") != "put-token":
         raise ArgumentError("the operation of a $cbs request must be put-token")
@@ -202,7 +203,7 @@ def put_token(client: HandlerConnection, arguments: Mapping[str, Any], token: An
     return 202, "Accepted", None
 
 
-def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
+def read(client: ClientConnection, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
     """Properties of a hub or of one of its partitions. Raises HubError."""
     if arguments.get("operation") != "READ":
         raise ArgumentError("the operation of a $management request must be READ")
@@ -254,7 +255,7 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
 
 
-def _grants(client: HandlerConnection, name: str, token: Any) -> Sequence[Grant]:
+def _grants(client: ClientConnection, name: str, token: Any) -> Sequence[Grant]:
     """Return the grants that decide about a READ: that of its own token if it has one, else the connection's.
 
     Microsoft's clients put a token into every request, and Java's puts none on `$cbs` for it. A request's token is
@@ -268,7 +269,7 @@ def _grants(client: HandlerConnection, name: str, token: Any) -> Sequence[Grant]
     return [client.context.namespace.put_token(name, token, time.time())]
 
 
-def _note_job(client: HandlerConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> None:
+def _note_job(client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> None:
     """Note what a job says of its reading, which no link shows: its name, its position, and how much it has read."""
     name, group = arguments.get("tidegate:job"), arguments.get("tidegate:consumer-group")
     position, count = arguments.get("tidegate:position"), arguments.get("tidegate:read-events")
@@ -294,7 +295,7 @@ def _jobs(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> 
     return {"tidegate:jobs": found}
 
 
-def _segments(client: HandlerConnection, directory: Path) -> dict[str, Any]:
+def _segments(client: ClientConnection, directory: Path) -> dict[str, Any]:
     """Where a reader on this machine finds the segments; left out on a disk that takes no writes."""
     try:
         log_id = client.context.log_identities.of(directory)

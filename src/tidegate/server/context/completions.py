@@ -1,4 +1,4 @@
-"""From the log's threads back to the event loop, with one wake-up for many reports."""
+"""Publications on their way to the disk: how many bytes they are, and how the log's threads report them durable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 _logger = logging.getLogger(__name__)
 
@@ -60,3 +60,35 @@ class Completions:
             action(*arguments)
         except Exception:
             _logger.exception("a completion could not be handled")
+
+
+class Throttled(Protocol):
+    """A connection whose socket is read or not."""
+
+    def choose_reading(self) -> None:
+        """Read the socket, or stop reading it, as the limits now ask."""
+
+
+class InFlightBytes:
+    """The sum over all connections. Above `limit`, whoever adds to it waits until the sum has halved."""
+
+    def __init__(self, limit: int) -> None:
+        self.total = 0
+        self.waiting: set[Throttled] = set()
+        self._limit = limit
+
+    def add(self, size: int, connection: Throttled) -> bool:
+        """Count bytes that were published. Return whether the connection has to wait."""
+        self.total += size
+        waits = self.total > self._limit
+        if waits:
+            self.waiting.add(connection)
+        return waits
+
+    def remove(self, size: int) -> None:
+        """Count bytes that have become durable; wake those that wait once half of the limit is free."""
+        self.total -= size
+        if self.waiting and self.total <= self._limit // 2:
+            waiting, self.waiting = self.waiting, set()
+            for connection in waiting:
+                connection.choose_reading()

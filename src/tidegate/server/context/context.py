@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
+from pathlib import Path
 
+from tidegate.durable_files import replace_file
 from tidegate.hub.namespace import Namespace
-from tidegate.server.context.arrivals import Arrivals
-from tidegate.server.context.completions import Completions
-from tidegate.server.context.egress import EgressGate
-from tidegate.server.context.in_flight import InFlightBytes
-from tidegate.server.context.log_identities import LogIdentities
+from tidegate.server.context.completions import Completions, InFlightBytes
 from tidegate.server.context.metrics import ServerMetrics
+from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
 from tidegate.server.context.settings import ServerSettings
-from tidegate.server.context.shared_chunks import SharedChunks
+
+_LOG_ID_FILE = "log-id"
+
+
+class LogIdentities:
+    """Identities by which a reader on the hub's own machine recognises the hub's folders, written when first needed.
+
+    The hub names each partition's folder and an identity that it wrote into it. A reader that finds the identity in the
+    folder of that name may read segments instead of asking for deliveries. The identity is new at every start, so a
+    copy of the data (on another machine, in a container's image) is never taken for the original.
+    """
+
+    def __init__(self) -> None:
+        self._identities: dict[Path, str] = {}
+
+    def of(self, directory: Path) -> str:
+        """The identity that the file in `directory` holds from now on. Raises OSError."""
+        identity = self._identities.get(directory)
+        if identity is None:
+            identity = uuid.uuid4().hex
+            replace_file(directory / _LOG_ID_FILE, identity.encode("ascii"))
+            self._identities[directory] = identity
+        return identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a server listens on and how long it waits for whom."""
+"""Settings of a server: what it listens on, its timeouts and its limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ServerSettings:
     key_file: Path | None = None
 
     open_timeout_s: float = 15.0
-    """From the TCP connection to the AMQP open, or to the end of a request's head; who takes longer is not speaking."""
+    """From the TCP connection to the AMQP open, or to the end of a request's head; slower clients are disconnected."""
     body_timeout_s: float = 60.0
     """For the body of an HTTP request, after its head (which has as long as an open)."""
     idle_timeout_ms: int = 240_000
@@ -41,12 +41,12 @@ class ServerSettings:
     shared_chunk_bytes: int = 32 << 20
     """Annotated events kept for further readers of the same partition, over all partitions."""
     retention_interval_s: float = 60.0
-    """How often it is looked whether segments have outlived their hub's retention."""
+    """How often expired segments are deleted."""
     storage_check_interval_s: float = 5.0
     """How often the data disk is checked by writing to it, and failed writes are tried again."""
     check_pause_s: float = 0.025
     """After the start: between two pieces of the logs that are read to find damage early."""
     capture: CaptureDescription | None = None
-    """How hubs are captured that have no description of their own; None: not at all."""
+    """How to capture hubs without a description of their own; None: they are not captured."""
     durable: bool = True
     """False: acknowledge before fdatasync (for measuring what durability costs)."""

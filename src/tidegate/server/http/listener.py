@@ -11,11 +11,20 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 
 from tidegate.server.context.context import ServerContext
-from tidegate.server.http.application import application
 from tidegate.server.http.protocol import HttpProtocol
-from tidegate.server.http.routing import HubControl
+from tidegate.server.http.refusals import HttpRefusals, not_served
+from tidegate.server.http.routing import HttpContext, HubControl, route_groups
+
+
+def application(hub: ServerContext, control: HubControl) -> Starlette:
+    """Return the application of one server."""
+    context = HttpContext(hub, control, HttpRefusals(hub.metrics))
+    routes = [route for group in (*control.further_routes, *route_groups()) for route in group.build(context)]
+    return Starlette(routes=routes, exception_handlers={HTTPException: not_served})
 
 
 class _QuietServer(uvicorn.Server):

@@ -1,23 +1,38 @@
-"""Refusals over HTTP: counted, and logged without secrets, a limited number a minute for each host.
-
-A connection's end says nothing of its client, whose next request may come on another; so the limit that AMQP clients
-have for a connection is one for a host here.
-"""
+"""Requests that are refused: what they are answered, how they are counted and logged, and the limits of a body."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from xml.sax.saxutils import escape
 
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
-from tidegate.hub.errors import HubError
+from tidegate.hub.access import claimed_rule
+from tidegate.hub.errors import ArgumentError, HubError, MessageTooLarge
 from tidegate.server.context.metrics import ServerMetrics
-from tidegate.server.context.tokens import claimed_rule
 
 _logger = logging.getLogger(__name__)
+
+
+def error_answer(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an XML document with a status and what was wrong."""
+    content = f"<Error><Code>{status}</Code><Detail>{escape(detail)}</Detail></Error>"
+    return Response(content, status_code=status, media_type="application/xml", headers=headers)
+
+
+async def not_served(request: Request, error: Exception) -> Response:
+    """Answer a request for a path or method that does not exist."""
+    assert isinstance(error, HTTPException)
+    detail = f"{request.method} {request.url.path[:200]} is not served: {error.detail}"
+    return error_answer(error.status_code, detail, error.headers)
+
+
 MAX_LOGGED_A_MINUTE = 20
 
 
@@ -58,3 +73,32 @@ class HttpRefusals:
             error.condition,
             more,
         )
+
+
+async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
+    """Read a request's body.
+
+    Args:
+        request: The request, whose head has come.
+        limit: The most bytes it may have. A larger Content-Length is refused before anything of the body is read.
+        timeout_s: How long the whole body may take.
+
+    Raises:
+        MessageTooLarge: It has more bytes.
+        ArgumentError: It did not come in time, or the client left.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limit:
+        raise MessageTooLarge(f"a request may have {limit} bytes")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limit:
+                    raise MessageTooLarge(f"a request may have {limit} bytes")
+    except ClientDisconnect:
+        raise ArgumentError("the client left before the body had come") from None
+    except TimeoutError:
+        raise ArgumentError(f"the body did not come within {timeout_s:g} s") from None
+    return bytes(body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -79,3 +80,15 @@ def route_groups() -> Sequence[RouteGroup]:
     for module in pkgutil.iter_modules(package.__path__, f"{ROUTES_PACKAGE}."):
         importlib.import_module(module.name)
     return [group for _, group in sorted(_groups.items())]
+
+
+def public_operation(name: str, summary: str, media_type: str) -> dict[str, Any]:
+    """Describe a GET that needs no authorization and answers in one media type."""
+    answer = {"description": summary, "content": {media_type: {}}}
+    return {"get": {"operationId": name, "summary": summary, "security": [], "responses": {"200": answer}}}
+
+
+def path_parameters(path: str) -> list[dict[str, Any]]:
+    """Describe the names in a path."""
+    names = re.findall(r"{(\w+)}", path)
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]

@@ -9,9 +9,8 @@ import asyncio
 import socket
 from urllib.parse import SplitResult
 
-from tidegate.server.transports.listening import BACKLOG, ListenOptions, transport
 from tidegate.server.transports.strangers import AMQP_1_0
-from tidegate.server.transports.transport import Conversation
+from tidegate.server.transports.transport import BACKLOG, Conversation, ListenOptions, transport
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 

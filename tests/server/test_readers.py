@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.hub.throughput import EGRESS_BYTES, Throughput
-from tidegate.server.context.egress import EgressGate
+from tidegate.server.context.readers import EgressGate
 
 
 class Loop:

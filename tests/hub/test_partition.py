@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.hub.errors import LinkStolen, QuotaExceeded
-from tidegate.hub.reader_slots import ReaderSlots
+from tidegate.hub.partition import ReaderSlots
 
 
 def test_a_level_evicts_all_who_read_without_one() -> None:

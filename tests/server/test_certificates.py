@@ -10,7 +10,7 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
 from tidegate.server import Server
-from tidegate.server.transports.tls import Certificate, CertificateError, development_certificate
+from tidegate.server.certificates import Certificate, CertificateError, development_certificate
 
 
 def test_a_development_certificate_is_made_once_and_its_key_is_private(tmp_path: Path) -> None:
