@@ -51,6 +51,8 @@ class Events:
     publishers: list[str] = field(default_factory=list)
     partition_keys: list[str] = field(default_factory=list)
     format: Format = JSON
+    added_columns: tuple[str, ...] = ()
+    set_aside: tuple[int, ...] = ()
 
 
 def recorded(count: int, devices: int, batch: int) -> list[Events]:

@@ -10,8 +10,8 @@ import pytest
 from tests.arm.conftest import GROUP, KEY, Api
 from tests.arm.test_stream_analytics import QUERY, hub
 from tidegate.arm import Role
-from tidegate.arm.deployments.expanded_template import ExpandedTemplate
-from tidegate.arm.model.errors import ArmError
+from tidegate.arm.access.requests import ArmError
+from tidegate.arm.deployments import ExpandedTemplate
 from tidegate.server import Server
 from tidegate.service import Jobs
 
@@ -318,13 +318,13 @@ def test_templates_are_expanded_in_a_process_of_their_own(api: Api, monkeypatch:
 
 
 def test_a_template_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.arm.deployments.expanded_template._MODULE", "asyncio")  # reads, and never answers
+    monkeypatch.setattr("tidegate.arm.deployments._MODULE", "asyncio")  # reads, and never answers
     with pytest.raises(ArmError, match="make it smaller"):
         ExpandedTemplate({"resources": []}, None, {}, timeout_s=0.1)
 
 
 def test_nested_deployments_are_counted_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.arm.deployments.deployments.MAX_RESOURCES", 5)
+    monkeypatch.setattr("tidegate.arm.deployments.MAX_RESOURCES", 5)
     inner = {
         "type": "Microsoft.Resources/deployments",
         "apiVersion": "2021-04-01",

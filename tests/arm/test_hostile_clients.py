@@ -15,16 +15,14 @@ from tests.arm.conftest import GROUP, NAMESPACE, Api
 from tests.profiles import example_count
 from tests.service.launchers import FakeLauncher
 from tidegate.arm import Role
-from tidegate.arm.access.callers import Caller
-from tidegate.arm.deployments.deployments import Deployments
+from tidegate.arm.access.requests import ArmError, parse_json, path_segments
+from tidegate.arm.access.tokens import Caller
+from tidegate.arm.deployments import Deployments
 from tidegate.arm.event_hubs.provider import EventHubProvider
 from tidegate.arm.manager.places import Places
-from tidegate.arm.manager.providers import ResourceProvider
-from tidegate.arm.manager.resource_manager import Question, ResourceManager
+from tidegate.arm.manager.resource_manager import Question, ResourceManager, ResourceProvider
 from tidegate.arm.manager.state import StateFile
 from tidegate.arm.manager.subscriptions import Subscriptions
-from tidegate.arm.model.errors import ArmError
-from tidegate.arm.model.requests import parse_json, path_segments
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.provider import StreamAnalyticsProvider
 from tidegate.server import Server

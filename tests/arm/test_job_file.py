@@ -11,7 +11,7 @@ import pytest
 from tests.arm.conftest import GROUP, Api
 from tests.service.launchers import FakeLauncher
 from tidegate.arm import Role
-from tidegate.arm.model.errors import ArmError
+from tidegate.arm.access.requests import ArmError
 from tidegate.arm.stream_analytics.job_file import with_kept_secrets
 from tidegate.server import Server
 from tidegate.service import Jobs

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.arm.model.lenient_json import strict_json
-from tidegate.arm.model.requests import parse_json
+from tidegate.arm.access.requests import parse_json, strict_json
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from starlette.requests import Request
 
 from tests.arm.conftest import GROUP, KEY, NAMESPACE, Api
 from tidegate.arm import Role
-from tidegate.arm.model.errors import ArmError
-from tidegate.arm.model.requests import MAX_BODY_BYTES
+from tidegate.arm.access.requests import MAX_BODY_BYTES, ArmError
 from tidegate.arm.routes import _check_transport, _is_loopback
 from tidegate.hub.access import sign
 from tidegate.server import Server

@@ -17,8 +17,7 @@ from tests.arm.conftest import NAMESPACE, Answer, Api
 from tests.arm.test_stream_analytics import INPUT, JSON, OUTPUT, hub
 from tests.patience import PATIENCE_S, eventually
 from tidegate.arm import Role
-from tidegate.arm.model.errors import ArmError
-from tidegate.arm.model.requests import ArmRequest
+from tidegate.arm.access.requests import ArmError, ArmRequest
 from tidegate.arm.stream_analytics.background import AT_ONCE, KEPT_S, MOST_WAITING, Background, Outcome
 from tidegate.arm.stream_analytics.blob_uris import checked_uri, read_blob, within, write_blob
 from tidegate.arm.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.blobs.account import azure_config
+from tidegate.blobs.object_store import azure_config
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.azurite import azurite, container
 from tidegate.blobs import BlobError, PathPattern, open_source
-from tidegate.blobs.errors import BlobGone
+from tidegate.blobs.object_store import BlobGone
 from tidegate.ordering import parse_time
 
 pytestmark = pytest.mark.sdk

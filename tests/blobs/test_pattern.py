@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.blobs import BlobError, PathPattern, PatternError, open_source
-from tidegate.blobs.errors import BlobGone
+from tidegate.blobs.object_store import BlobGone
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.azurite import azurite, container
 from tests.job.logs import runner_of
 from tests.s3_server import s3_server
 from tidegate.blobs import BlobError, ObjectStore, PathPattern, open_source
-from tidegate.blobs.errors import BlobGone
+from tidegate.blobs.object_store import BlobGone
 from tidegate.job import load_job, run_job
 
 pytestmark = pytest.mark.sdk

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.checkpoints.retry import Retry
+from tidegate.checkpoints.consumer import Retry
 
 
 @given(st.integers(1, 50), st.floats(0, 10), st.floats(0, 100))

@@ -146,7 +146,7 @@ def test_a_running_job_says_who_holds_back_and_partitions_alike_stand_together(
     )
     (tmp_path / "j.state").mkdir()
     StatusFile(tmp_path / "j.state", source.program, source.policy, lambda: at(101)).update(step, {})
-    code, out, _ = tidegate(capsys, "job", "holders", str(job))  # its name until 0.1
+    code, out, _ = tidegate(capsys, "job", "blockers", str(job))
     assert code == 0
     assert out.splitlines()[:4] == [
         "the job is running; this is its status of 2026-01-01T00:01:41.000Z",

@@ -11,8 +11,8 @@ import pytest
 
 from tests.job.projects import input_file, rides_case, rides_project, write_json, write_project, write_test_config
 from tidegate.cli import main
-from tidegate.cli.job.junit import JunitCase, write_junit
 from tidegate.cli.job.options import json_line
+from tidegate.cli.job.test import JunitCase, write_junit
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

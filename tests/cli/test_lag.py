@@ -26,8 +26,7 @@ from tests.patience import PATIENCE_S
 from tests.source import ROOT
 from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
-from tidegate.cli.consumer_lag import Lag
-from tidegate.cli.lag_metrics import NAMES, served
+from tidegate.cli.lag import NAMES, Lag, served
 from tidegate.client import ClientError
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job.inputs.hub_log import HubLog

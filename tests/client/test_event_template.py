@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.amqp import Message, encode_message, parse_message
 from tidegate.amqp.encoding.types import Int, Short
-from tidegate.client.event_template import EventTemplate
+from tidegate.client.producer import EventTemplate
 
 NUMBER = "com.microsoft:producer-sequence-number"
 TEXTS = st.text(max_size=300)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tidegate.client import ClientError, ConnectionString, HubClient
-from tidegate.client.token_provider import provided_token
+from tidegate.client.connection_string import provided_token
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 

@@ -220,13 +220,8 @@ def test_what_is_not_served_is_said_in_the_service_s_words(web: Any, hub: str) -
 
 def test_health_and_metrics(web: Any, server: Server) -> None:
     status, body = web.call("/health")
-<<<<<<< HEAD
     health = json.loads(body)
     assert (status, health["status"], health["message"]) == (200, "healthy", "Service is healthy.")
-=======
-    answer = json.loads(body)
-    assert (status, answer["status"], answer["message"]) == (200, "healthy", "Service is healthy.")
->>>>>>> server
     status, body = web.call("/metrics")
     assert status == 200
     assert b"tidegate_connections_opened_total" in body

@@ -15,8 +15,8 @@ from tidegate.service import JobDocument, Jobs, JobState, JobsUnavailable
 OF_THE_EXTRA = ("fastavro", "msgspec", "numpy", "opentelemetry", "py4j", "pyarrow", "pyspark", "regex")
 PROGRAM = """
 import sys
-import tidegate.cli.up, tidegate.cli.job.managed.definition, tidegate.cli.job.managed.lifecycle
-import tidegate.cli.job.managed.view, tidegate.arm.stream_analytics.provider
+import tidegate.cli.up, tidegate.cli.job.managed, tidegate.cli.job.managed
+import tidegate.cli.job.managed, tidegate.arm.stream_analytics.provider
 from pathlib import Path
 from tidegate.service import JobDocument, Jobs
 with Jobs(Path(sys.argv[1])) as jobs:

@@ -5,7 +5,7 @@ from resource providers: `event_hubs` is Microsoft.EventHub. Subscriptions, reso
 """
 
 from tidegate.arm.access.principals import Principal, PrincipalError, Principals
-from tidegate.arm.model.roles import Role
+from tidegate.arm.access.requests import Role
 from tidegate.arm.routes import ArmSettings, arm_routes
 
 __all__ = ["ArmSettings", "Principal", "PrincipalError", "Principals", "Role", "arm_routes"]

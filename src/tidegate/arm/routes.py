@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from tidegate.arm.access.callers import Caller, Callers
 from tidegate.arm.access.login import (
     MAX_FORM_BYTES,
     cloud_metadata,
@@ -26,18 +25,23 @@ from tidegate.arm.access.login import (
     openid_configuration,
 )
 from tidegate.arm.access.principals import FOLDER, Principals
-from tidegate.arm.access.tokens import TokenIssuer, signing_key
-from tidegate.arm.deployments.deployments import Deployments
+from tidegate.arm.access.requests import (
+    MAX_BODY_BYTES,
+    ArmAnswer,
+    ArmError,
+    Found,
+    Role,
+    bad_request,
+    parse_json,
+    path_segments,
+)
+from tidegate.arm.access.tokens import Caller, Callers, TokenIssuer, signing_key
+from tidegate.arm.deployments import Deployments
 from tidegate.arm.event_hubs.provider import EventHubProvider
 from tidegate.arm.manager.places import Places
-from tidegate.arm.manager.providers import ResourceProvider
-from tidegate.arm.manager.resource_manager import Question, ResourceManager
+from tidegate.arm.manager.resource_manager import Question, ResourceManager, ResourceProvider
 from tidegate.arm.manager.state import StateFile
 from tidegate.arm.manager.subscriptions import Subscriptions
-from tidegate.arm.model.errors import ArmError, bad_request
-from tidegate.arm.model.operations import Found
-from tidegate.arm.model.requests import MAX_BODY_BYTES, ArmAnswer, parse_json, path_segments
-from tidegate.arm.model.roles import Role
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.provider import StreamAnalyticsProvider
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized

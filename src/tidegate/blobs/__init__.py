@@ -1,7 +1,6 @@
 """Files to read, in a folder of this machine or in an object store: what is there, since when, and its bytes."""
 
-from tidegate.blobs.errors import BlobError
-from tidegate.blobs.object_store import ObjectStore, is_azure
+from tidegate.blobs.object_store import BlobError, ObjectStore, is_azure
 from tidegate.blobs.pattern import PathPattern, PatternError, Place
 from tidegate.blobs.source import Blob, BlobSource, FolderSource, StoreSource, open_source
 

@@ -1,8 +1,4 @@
-"""A container or bucket of an object store, opened through obstore: the one place that knows how.
-
-Credentials come from the environment, under the names that each provider's own tools use; Azure's connection string is
-read too. They are never part of a message.
-"""
+"""Open containers of Blob storage and S3 buckets through obstore, with credentials from the environment."""
 
 from __future__ import annotations
 
@@ -12,8 +8,76 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config, s3_config
-from tidegate.blobs.errors import BlobError
+
+class BlobError(Exception):
+    """A folder or store cannot be listed, or a file not read; the message holds no secret."""
+
+
+class BlobGone(BlobError):
+    """There is no such file, or it is not the one that was there."""
+
+
+CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
+
+
+_S3_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+)
+
+
+def s3_config(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of obstore for the variables of S3's tools; those that are missing are left out."""
+    return {name.lower(): environment[name] for name in _S3_VARIABLES if environment.get(name)}
+
+
+def allows_plain_http(config: Mapping[str, str], environment: Mapping[str, str]) -> bool:
+    """Whether a store is named by an http:// address: an emulator's, or an S3 server's of one's own."""
+    endpoints = (
+        config.get("endpoint", ""),
+        environment.get("AWS_ENDPOINT", ""),
+        environment.get("AWS_ENDPOINT_URL", ""),
+    )
+    return any(endpoint.lower().startswith("http://") for endpoint in endpoints)
+
+
+def azure_config(connection_string: str, described: str = CONNECTION_STRING) -> dict[str, str]:
+    """The settings of obstore for a connection string. Raises ValueError; the message holds no part of it.
+
+    Args:
+        described: what the message calls it.
+    """
+    parts: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in connection_string.split(";"))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{described} is not of the form Name=value;Name=value")
+        parts[name.lower()] = value
+    if parts.get("usedevelopmentstorage", "").lower() == "true":
+        return {"use_emulator": "true"}
+    account = parts.get("accountname")
+    endpoint = parts.get("blobendpoint", "").rstrip("/")
+    if not account and endpoint:
+        account = re.sub(r"^https?://", "", endpoint).partition(".")[0]
+    if not account:
+        raise ValueError(f"{described} names no account: expected AccountName or BlobEndpoint in it")
+    config = {"account_name": account}
+    if endpoint:
+        config["endpoint"] = endpoint
+    elif suffix := parts.get("endpointsuffix"):
+        config["endpoint"] = f"{parts.get('defaultendpointsprotocol', 'https')}://{account}.blob.{suffix}"
+    if key := parts.get("accountkey"):
+        config["account_key"] = key
+    if signature := parts.get("sharedaccesssignature"):
+        config["sas_key"] = signature.lstrip("?")
+    return config
+
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
 _REQUEST_TIMEOUT_S = 60

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidegate.blobs.errors import BlobError, BlobGone
-from tidegate.blobs.object_store import ObjectStore
+from tidegate.blobs.object_store import BlobError, BlobGone, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ same two for the asynchronous client. `consumer` adds retries, a dead-letter hub
 at-most-once delivery.
 """
 
-from tidegate.checkpoints.errors import CheckpointError
+from tidegate.checkpoints.database import CheckpointError
 from tidegate.checkpoints.store import PostgresCheckpointStore, SqliteCheckpointStore
 
 __all__ = ["CheckpointError", "PostgresCheckpointStore", "SqliteCheckpointStore"]

@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tidegate.blobs import BlobError, ObjectStore, is_azure
-from tidegate.checkpoints.database import Position, in_order
-from tidegate.checkpoints.errors import CheckpointError
+from tidegate.checkpoints.database import CheckpointError, Position, in_order
 
 _THREADS = 8
 

@@ -19,27 +19,64 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from typing import Any, TypeAlias
 
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, PartitionContext
+from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 from tidegate.checkpoints.aio import DatabaseCheckpointStore
-from tidegate.checkpoints.database import CheckpointDatabase
-from tidegate.checkpoints.dead_letter import DeadLetterHub
-from tidegate.checkpoints.errors import CheckpointError
-from tidegate.checkpoints.retry import Retry
+from tidegate.checkpoints.database import CheckpointDatabase, CheckpointError
 
 __all__ = ["Consumer", "ConsumerSettings", "Delivery", "EventFailed", "GiveUp", "Retry"]
 
 _logger = logging.getLogger(__name__)
-_ONCE = Retry(attempts=1)
 
 Handler: TypeAlias = Callable[[PartitionContext, EventData], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """`attempts` in total; the delays between them double from `first_delay_s` to `longest_delay_s`.
+
+    Each delay is shortened by a random part of up to half, so that consumers that failed together do not retry
+    together.
+    """
+
+    attempts: int = 5
+    first_delay_s: float = 0.2
+    longest_delay_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(f"attempts must be at least 1, got {self.attempts}")
+        if not 0 <= self.first_delay_s <= self.longest_delay_s:
+            raise ValueError("first_delay_s must be between 0 and longest_delay_s")
+
+    def delays(self) -> Iterator[float]:
+        """Yield the delay before the second attempt, the third, and so on."""
+        for number in range(self.attempts - 1):
+            yield self._delay(number)
+
+    def endless_delays(self) -> Iterator[float]:
+        """Yield delays without end."""
+        number = 0
+        while True:
+            yield self._delay(number)
+            number += 1
+
+    def _delay(self, number: int) -> float:
+        longest = min(self.first_delay_s * 2.0 ** min(number, 60), self.longest_delay_s)
+        return longest * random.uniform(0.5, 1.0)
+
+
+_ONCE = Retry(attempts=1)
 
 
 class Delivery(Enum):
@@ -114,7 +151,7 @@ class Consumer:
         self._store = store
         self._settings = settings
         self._retry = _ONCE if settings.delivery is Delivery.AT_MOST_ONCE else (settings.retry or Retry())
-        self._dead_letters: DeadLetterHub | None = None
+        self._dead_letters: _DeadLetterHub | None = None
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped_early = False
@@ -156,7 +193,7 @@ class Consumer:
             producer = EventHubProducerClient.from_connection_string(
                 self._connection_string, eventhub_name=self._settings.dead_letter_hub
             )
-            self._dead_letters = DeadLetterHub(producer)
+            self._dead_letters = _DeadLetterHub(producer)
         receiving = asyncio.ensure_future(
             client.receive_batch(
                 self._on_batch,
@@ -308,7 +345,7 @@ class Consumer:
 
     async def _dead_letter(
         self,
-        dead_letters: DeadLetterHub,
+        dead_letters: _DeadLetterHub,
         context: PartitionContext,
         event: EventData,
         failure: Exception,
@@ -337,3 +374,92 @@ class Consumer:
 
 def _name(context: PartitionContext, event: EventData) -> str:
     return f"event {event.sequence_number} of {context.eventhub_name}/{context.partition_id}"
+
+
+_LONGEST_DESCRIPTION = 1024
+_OF_THE_HUB = frozenset(
+    ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time", "x-opt-partition-key", "x-opt-publisher")
+)
+
+
+class _DeadLetterHub:
+    """Publishes to a dead-letter hub. `producer` is open; its owner closes it."""
+
+    def __init__(self, producer: EventHubProducerClient) -> None:
+        self._producer = producer
+
+    async def send(self, context: PartitionContext, event: EventData, error: BaseException, attempts: int) -> None:
+        """Publish the event and why it failed. Raises the client's error if the hub refuses it.
+
+        An event that is too large once the reason is added is published without its body, but still says where it
+        came from.
+        """
+        reason = _reason(context, event, error, attempts)
+        key = _text(event.partition_key)
+        batch = await self._producer.create_batch(partition_key=key)
+        try:
+            batch.add(_with_properties(event, reason))
+        except ValueError:
+            _logger.error(
+                "event %s of %s/%s is too large for the dead-letter hub and goes there without its body",
+                event.sequence_number,
+                context.eventhub_name,
+                context.partition_id,
+            )
+            bodiless = EventData(b"")
+            bodiless.properties = {**reason, "tidegate-body-left-out": True}
+            batch.add(bodiless)
+        await self._producer.send_batch(batch)
+
+
+def _reason(context: PartitionContext, event: EventData, error: BaseException, attempts: int) -> dict[str | bytes, Any]:
+    enqueued: datetime | None = event.enqueued_time
+    return {
+        "DeadLetterReason": type(error).__name__,
+        "DeadLetterErrorDescription": str(error)[:_LONGEST_DESCRIPTION],
+        "tidegate-attempts": attempts,
+        "tidegate-source-hub": context.eventhub_name,
+        "tidegate-source-consumer-group": context.consumer_group,
+        "tidegate-source-partition": context.partition_id,
+        "tidegate-source-sequence-number": event.sequence_number,
+        "tidegate-source-offset": event.offset,
+        "tidegate-source-enqueued-time": enqueued.isoformat() if enqueued else None,
+    }
+
+
+def _with_properties(event: EventData, reason: dict[str | bytes, Any]) -> AmqpAnnotatedMessage:
+    """Return the event with all that its publisher put into it, and the reason."""
+    message = event.raw_amqp_message
+    body: dict[str, Any]
+    if message.body_type == AmqpMessageBodyType.DATA:
+        body = {"data_body": [bytes(section) for section in message.body]}
+    elif message.body_type == AmqpMessageBodyType.SEQUENCE:
+        body = {"sequence_body": _plain(list(message.body))}
+    else:
+        body = {"value_body": _plain(message.body)}
+    annotations = {name: value for name, value in _plain(message.annotations or {}).items() if name not in _OF_THE_HUB}
+    if annotations:
+        body["annotations"] = annotations
+    if message.properties is not None:
+        body["properties"] = {
+            name: value for name, value in _plain(dict(message.properties)).items() if value is not None
+        }
+    return AmqpAnnotatedMessage(
+        application_properties={**_plain(message.application_properties or {}), **reason}, **body
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Turn bytes that are UTF-8 back into text, because Microsoft's client delivers text as bytes."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _text(value) if isinstance(value, bytes) else value
+
+
+def _text(value: Any) -> Any:
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value

@@ -16,6 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+
+class CheckpointError(Exception):
+    """The database did not do what was asked; the message says why and holds no secret."""
+
+
 _KEY = ("fully_qualified_namespace", "eventhub_name", "consumer_group", "partition_id")
 _KEY_COLUMNS = ", ".join(_KEY)
 _IS_KEY = " AND ".join(f"{name} = ?" for name in _KEY)

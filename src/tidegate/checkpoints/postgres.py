@@ -6,8 +6,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tidegate.checkpoints.database import CHECKPOINT_TABLE, OWNERSHIP_TABLE, SCHEMA, CheckpointDatabase, Parameters
-from tidegate.checkpoints.errors import CheckpointError
+from tidegate.checkpoints.database import (
+    CHECKPOINT_TABLE,
+    OWNERSHIP_TABLE,
+    SCHEMA,
+    CheckpointDatabase,
+    CheckpointError,
+    Parameters,
+)
 
 if TYPE_CHECKING:
     import psycopg

@@ -10,8 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tidegate.checkpoints.database import CHECKPOINT_TABLE, OWNERSHIP_TABLE, SCHEMA, CheckpointDatabase, Parameters
-from tidegate.checkpoints.errors import CheckpointError
+from tidegate.checkpoints.database import (
+    CHECKPOINT_TABLE,
+    OWNERSHIP_TABLE,
+    SCHEMA,
+    CheckpointDatabase,
+    CheckpointError,
+    Parameters,
+)
 
 _BUSY_TIMEOUT_S = 30.0
 

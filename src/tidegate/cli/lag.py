@@ -4,21 +4,215 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from tidegate.checkpoints.blob import BlobCheckpoints, is_blob_container
 from tidegate.checkpoints.database import CheckpointDatabase, Position
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
-from tidegate.cli.consumer_lag import Lag, chosen, connection_part, job_lags, lags
+from tidegate.cli.errors import explanation
 from tidegate.cli.processes import wait_for_stop_signal
-from tidegate.client import ConnectionString
+from tidegate.client import ClientError, ConnectionString, HubClient, HubPartition
 from tidegate.service.log_format import log_to_standard_error
+
+_DEFAULT_GROUP = "$Default"
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group's checkpoint in one partition is behind.
+
+    `checkpoint` is the sequence number of the last event that was read, None if there is no checkpoint. Of the events
+    behind it `events_behind` can still be read; `events_lost` were removed by retention before. `seconds_behind` is
+    how long ago the first that can be read arrived; 0 if there is none, None if the hub does not say.
+    """
+
+    hub: str
+    group: str
+    partition: str
+    checkpoint: int | None
+    last: int
+    events_behind: int
+    seconds_behind: float | None
+    events_lost: int
+    checkpoint_age_seconds: float | None
+    owner: str
+
+
+def chosen(positions: Iterable[Position], namespace: str, hub: str | None, group: str | None) -> list[Position]:
+    """The positions that are asked for. Raises click.UsageError where there are none."""
+    found = list(positions)
+    if not found:
+        raise click.UsageError("there are no checkpoints in that place")
+    here = [row for row in found if row.fully_qualified_namespace == namespace.lower()]
+    if not here:
+        known = ", ".join(sorted({row.fully_qualified_namespace for row in found}))
+        raise click.UsageError(f"no reader knows the hub as {namespace}, but as {known}: add --namespace")
+    wanted = [
+        row
+        for row in here
+        if (hub is None or row.eventhub_name == hub.lower()) and (group is None or row.consumer_group == group.lower())
+    ]
+    if not wanted:
+        known = ", ".join(sorted({f"{row.eventhub_name} {row.consumer_group}" for row in here}))
+        raise click.UsageError(f"no such hub and group has checkpoints; those that have: {known}")
+    return wanted
+
+
+def lags(connection_string: str, positions: Iterable[Position]) -> Iterator[Lag]:
+    """One for each partition of each hub and group of the positions. Raises ClientError."""
+    by_hub: dict[str, list[Position]] = defaultdict(list)
+    for position in positions:
+        by_hub[position.eventhub_name].append(position)
+    of_any = ";".join(part for part in connection_string.split(";") if not connection_part(part, "EntityPath"))
+    for hub, rows in by_hub.items():
+        client = HubClient(ConnectionString.parse(of_any, hub))
+        try:
+            partitions = client.partitions_properties(client.partition_ids())
+            for group in sorted({row.consumer_group for row in rows}):
+                of_group = {row.partition_id: row for row in rows if row.consumer_group == group}
+                shown = _DEFAULT_GROUP if group == _DEFAULT_GROUP.lower() else group
+                for partition, place in partitions.items():
+                    yield _lag(client, hub, shown, partition, place, of_group.get(partition))
+        finally:
+            client.close()
+
+
+def job_lags(connection_string: str, hub: str, group: str | None) -> Iterator[Lag]:
+    """One for each partition of a hub and each job on the hub's machine that reads it. Raises ClientError."""
+    of_any = ";".join(part for part in connection_string.split(";") if not connection_part(part, "EntityPath"))
+    client = HubClient(ConnectionString.parse(of_any, hub))
+    try:
+        ids = client.partition_ids()
+        partitions = client.partitions_properties(ids, {one: {"tidegate:with-jobs": True} for one in ids})
+        for partition, place in partitions.items():
+            for job in place.jobs:
+                if group is None or job.consumer_group.lower() == group.lower():
+                    last_read = job.position - 1 if job.position else None
+                    reached = Position("", hub, job.consumer_group, partition, last_read, 0.0, f"job {job.name}")
+                    yield _lag(client, hub, job.consumer_group, partition, place, reached)
+    finally:
+        client.close()
+
+
+def _lag(
+    client: HubClient, hub: str, group: str, partition: str, place: HubPartition, position: Position | None
+) -> Lag:
+    checkpoint = None if position is None else position.sequence_number
+    following = place.begin if checkpoint is None else checkpoint + 1
+    first = max(following, place.begin)
+    seconds: float | None = 0.0
+    if first < place.end:
+        try:
+            seconds = max(0.0, round(time.time() - client.enqueued_time_ms(group, partition, first) / 1000, 3))
+        except ClientError:
+            seconds = None
+    return Lag(
+        hub=hub,
+        group=group,
+        partition=partition,
+        checkpoint=checkpoint,
+        last=place.end - 1,
+        events_behind=max(0, place.end - first),
+        seconds_behind=seconds,
+        events_lost=max(0, place.begin - following),
+        checkpoint_age_seconds=None if position is None else round(position.age_s, 3),
+        owner="" if position is None else position.owner_id,
+    )
+
+
+def connection_part(connection_string: str, name: str) -> str:
+    """One part of a connection string, "" if it has none of that name."""
+    found = re.search(rf"(?i)(?:^|;)\s*{name}=([^;]*)", connection_string)
+    return found[1].strip() if found else ""
+
+
+_logger = logging.getLogger(__name__)
+
+EVENTS = ("tidegate_consumer_group_lag_events", "Events behind the checkpoint that can still be read")
+SECONDS = ("tidegate_consumer_group_lag_seconds", "Time since the arrival of the oldest of them; 0 if there is none")
+LOST = ("tidegate_consumer_group_lost_events", "Events behind the checkpoint that retention has removed")
+UP = ("tidegate_lag_up", "Whether the checkpoints and the hub could be read for this scrape")
+
+NAMES = tuple(name for name, _ in (EVENTS, SECONDS, LOST, UP))
+"""Every metric, as it stands in the answer to a scrape."""
+
+
+class LagCollector(Collector):
+    """The lag as of each scrape."""
+
+    def __init__(self, read: Callable[[], Sequence[Lag]]) -> None:
+        """
+        Args:
+            read: returns the lag of every group and partition.
+        """
+        self._read = read
+        self._problem: str | None = None
+        self._lock = threading.Lock()  # Scrapes come in threads of their own.
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        with self._lock:
+            rows = self._rows()
+        labels = ["event_hub", "consumer_group", "partition"]
+        events, lost = GaugeMetricFamily(*EVENTS, labels=labels), GaugeMetricFamily(*LOST, labels=labels)
+        seconds = GaugeMetricFamily(*SECONDS, labels=labels)
+        for row in rows or ():
+            where = [row.hub, row.group, row.partition]
+            events.add_metric(where, row.events_behind)
+            lost.add_metric(where, row.events_lost)
+            if row.seconds_behind is not None:
+                seconds.add_metric(where, row.seconds_behind)
+        yield from (events, seconds, lost, GaugeMetricFamily(*UP, value=rows is not None))
+
+    def _rows(self) -> Sequence[Lag] | None:
+        """Return the lag; None if it cannot be read, and log why, once until that changes."""
+        problem = rows = None
+        try:
+            rows = self._read()
+        except Exception as error:  # One scrape fails, not the exporter.
+            problem = error.format_message() if isinstance(error, click.ClickException) else explanation(error)
+            if problem is None:
+                _logger.exception("the lag could not be read")
+        if problem is not None and problem != self._problem:
+            _logger.warning("the lag cannot be read: %s", problem)
+        self._problem = problem
+        return rows
+
+
+@contextmanager
+def served(read: Callable[[], Sequence[Lag]], host: str, port: int) -> Iterator[str]:
+    """Answer scrapes on an address, in threads, and yield its URL. Port 0 is any free one.
+
+    Raises:
+        click.ClickException: the address cannot be listened on.
+    """
+    registry = CollectorRegistry()
+    registry.register(LagCollector(read))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise click.ClickException(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+    try:
+        yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
 
 _HIGHEST_PORT = 65535
 
@@ -117,8 +311,6 @@ def _address(text: str) -> tuple[str, int]:
 
 def _serve(read: Callable[[], list[Lag]], host: str, port: int) -> None:
     """Serve the lag until Ctrl-C or SIGTERM."""
-    from tidegate.cli.lag_metrics import served
-
     log_to_standard_error("text", logging.WARNING)
     with served(read, host, port) as address:
         click.echo(f"Metrics: {address}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -89,3 +89,14 @@ def _cell(value: Any) -> str:
         value = [f"{_heading(name)} {entry}" for name, entry in value.items()]
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text.replace("[", r"\[")
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows, the first column aligned left and the others right; all rows have as many cells as the first."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )

@@ -3,8 +3,13 @@
 It depends only on the AMQP core, so that `tidegate send`, `tail` and `lag` work without Spark and its dependencies.
 """
 
-from tidegate.client.connection_string import ConnectionString
-from tidegate.client.errors import BusyError, ClientError, ConnectionLostError, PublishError
+from tidegate.client.connection_string import (
+    BusyError,
+    ClientError,
+    ConnectionLostError,
+    ConnectionString,
+    PublishError,
+)
 from tidegate.client.event import Delivery, Details
 from tidegate.client.hub_client import HubClient, HubPartition
 from tidegate.client.publisher import Publisher

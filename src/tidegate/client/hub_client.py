@@ -39,8 +39,7 @@ from tidegate.amqp import (
     parse_message,
 )
 from tidegate.amqp.endpoints.link import SEND_SETTLED
-from tidegate.client.connection_string import ConnectionString
-from tidegate.client.errors import BusyError, ClientError, ConnectionLostError
+from tidegate.client.connection_string import BusyError, ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import Delivery
 
 _ANSWER_WITHIN_S = 20.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Event, Link, Message, Rejected, encode_message
-from tidegate.client.errors import PublishError
+from tidegate.client.connection_string import PublishError
 from tidegate.client.hub_client import HubClient
 
 _PARTITION_KEY = "x-opt-partition-key"

@@ -15,9 +15,8 @@ from tidegate.portal.pages.explorer import ExplorerPages
 from tidegate.portal.pages.overview import overview_routes
 from tidegate.portal.pages.sign_in import sign_in_routes
 from tidegate.portal.pages.throughput import Throughput
-from tidegate.portal.web.assets import PREFIX, serve_asset
 from tidegate.portal.web.handling import Desk
-from tidegate.portal.web.rendering import compile_templates
+from tidegate.portal.web.rendering import PREFIX, compile_templates, serve_asset
 from tidegate.portal.web.sessions import Sessions
 from tidegate.server.http.routing import HttpContext, RouteGroup
 from tidegate.service import Jobs

@@ -26,8 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
-from tidegate.client.event_template import EventTemplate
-from tidegate.client.producer import PRODUCER_ID, Producer, RefusedError
+from tidegate.client.producer import PRODUCER_ID, EventTemplate, Producer, RefusedError
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.model.errors import OutputError
 from tidegate.spark.sink_rows import SinkRows

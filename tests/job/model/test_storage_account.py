@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tests.azurite import azurite, container, of_other_account
 from tests.job.run.test_run import run_here
 from tidegate.blobs import open_source
-from tidegate.blobs.account import CONNECTION_STRING
+from tidegate.blobs.object_store import CONNECTION_STRING
 from tidegate.job.outputs.files.files_output import FilesOutput
 from tidegate.job.outputs.tables.delta import _storage_options
 

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.amqp.messages.message import parse_message
 from tidegate.hub.errors import ArgumentError
-from tidegate.portal.events.composing import Composition, repeat_of
+from tidegate.portal.events.sending import Composition, repeat_of
 
 
 def properties(*entries: tuple[str, str, str]) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.amqp.encoding.types import Symbol, Timestamp, Ulong
 from tidegate.amqp.messages.message import Message, Properties, encode_message
-from tidegate.portal.events.description import StoredEvent, body_of, describe, plain
+from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain
 
 
 def stored(**message: Any) -> StoredEvent:

@@ -9,8 +9,7 @@ import pytest
 from tidegate.amqp.encoding.types import Symbol
 from tidegate.amqp.messages.message import Message, encode_message
 from tidegate.hub.errors import ArgumentError
-from tidegate.portal.events.description import StoredEvent
-from tidegate.portal.events.matching import parse_search
+from tidegate.portal.events.reading import StoredEvent, parse_search
 
 
 def event(body: bytes, key: str | None = None, **properties: Any) -> StoredEvent:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tidegate.amqp.messages.message import Message, encode_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.log import EventBatch, LogDamaged
-from tidegate.portal.events.matching import parse_search
 from tidegate.portal.events.reading import (
     Budget,
     cursor_text,
     parse_cursor,
+    parse_search,
     parse_time_ms,
     read_backwards,
     read_forwards,

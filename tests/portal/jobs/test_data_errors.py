@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.portal.jobs.data_errors import MOST_EXAMPLES, grouped
+from tidegate.portal.jobs.descriptions import MOST_EXAMPLES, grouped
 
 
 def record(kind: str, count: int, at: str, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tidegate.durable_files import encode_checked
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.errors import ArgumentError, NotFound
 from tidegate.portal import portal
-from tidegate.portal.jobs.refusals import Conflict
+from tidegate.portal.jobs.changes import Conflict
 from tidegate.portal.jobs.sections import with_section
 from tidegate.server import BackgroundServer, Server
 from tidegate.service import JobDocument, Jobs

@@ -8,7 +8,7 @@ import json
 
 from tests.portal.conftest import Client
 from tests.source import ROOT
-from tidegate.portal.web.assets import asset_url, assets
+from tidegate.portal.web.rendering import asset_url, assets
 
 STATIC = ROOT / "src" / "tidegate" / "portal" / "static"
 MANIFEST = json.loads((STATIC / "manifest.json").read_text(encoding="utf-8"))

@@ -1,1 +1,1 @@
-"""Who may use the management API: service principals, their tokens, and the endpoint that issues them."""
+"""Requests to the management API, who may make them, and the endpoint that issues tokens to service principals."""

@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from tidegate.arm.access.callers import MANAGEMENT_AUDIENCES, Callers
-from tidegate.arm.access.tokens import LIFETIME_S
-from tidegate.arm.model.requests import ArmAnswer
+from tidegate.arm.access.requests import ArmAnswer
+from tidegate.arm.access.tokens import LIFETIME_S, MANAGEMENT_AUDIENCES, Callers
 
 MAX_FORM_BYTES = 16 << 10
 _DEFAULT_SCOPE = "/.default"

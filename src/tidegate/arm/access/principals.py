@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from tidegate.arm.model.roles import Role
+from tidegate.arm.access.requests import Role
 from tidegate.durable_files import make_folders, replace_file
 
 FOLDER = "arm"

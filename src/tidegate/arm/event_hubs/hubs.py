@@ -2,37 +2,198 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from tidegate.arm.event_hubs.names import (
-    EVENT_HUB_PATH,
-    NAMESPACE_PATH,
-    check_namespace,
-    envelope,
-    namespace_id,
-    namespace_key,
-    time_of_ms,
-)
+from tidegate.arm.access.requests import ArmAnswer, ArmError, ArmRequest, Operation, bad_request, read_payload, reasons
 from tidegate.arm.event_hubs.payloads import (
     DEFAULT_PARTITIONS,
+    EVENT_HUB_PATH,
+    NAMESPACE_PATH,
     CapturePayload,
     ConsumerGroupPayload,
     EventHubPayload,
     EventHubProperties,
+    KeyPayload,
+    RulePayload,
+    check_namespace,
+    envelope,
+    namespace_id,
+    namespace_key,
     retention_figures,
+    time_of_ms,
 )
 from tidegate.arm.manager.places import Places
-from tidegate.arm.manager.state import ResourceRecord
-from tidegate.arm.model.errors import ArmError, bad_request
-from tidegate.arm.model.operations import Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload, reasons
+from tidegate.arm.manager.state import DEFAULT_LOCATION, ResourceRecord
+from tidegate.hub.access_rules import AccessRule, Right, is_root_rule
+from tidegate.hub.addresses import split_address
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.store import StoreError, changed_capture
-from tidegate.hub.config import EventHubConfig
+from tidegate.hub.config import EventHubConfig, check_hub_name
+from tidegate.hub.errors import NotFound
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
+
+ConnectionString = Callable[[AccessRule, str, str], str]
+_RIGHT_NAMES = ("Manage", "Listen", "Send")
+
+
+class AuthorizationRules:
+    """The rules at both levels."""
+
+    def __init__(self, namespace: Namespace, connection_string: ConnectionString) -> None:
+        self._namespace = namespace
+        self._connection_string = connection_string
+
+    def operations(self) -> list[Operation]:
+        """Return what is served."""
+        return [
+            operation
+            for level in (NAMESPACE_PATH, EVENT_HUB_PATH)
+            for rule in (f"{level}/authorizationRules/{{rule}}",)
+            for operation in (
+                Operation("GET", f"{level}/authorizationRules", self._list),
+                Operation("GET", rule, self._show),
+                Operation("PUT", rule, self._put, owner_only=_is_root),
+                Operation("DELETE", rule, self._delete, owner_only=_is_root),
+                Operation("POST", f"{rule}/listKeys", self._list_keys, owner_only=_is_root),
+                Operation("POST", f"{rule}/regenerateKeys", self._regenerate_keys, owner_only=_is_root),
+            )
+        ]
+
+    def _list(self, request: ArmRequest) -> ArmAnswer:
+        level = self._level(request)
+        rules = self._namespace.access.rule_table.rules(level)
+        return ArmAnswer(body={"value": [self._resource(request, rule) for rule in rules]})
+
+    def _show(self, request: ArmRequest) -> ArmAnswer:
+        return ArmAnswer(body=self._resource(request, self._rule(request)))
+
+    def _put(self, request: ArmRequest) -> ArmAnswer:
+        level, name = self._level(request), request.names["rule"]
+        rights = [Right(right) for right in read_payload(RulePayload, request.body).properties.rights]
+        if self._namespace.access.rule_table.find(name, level) is not None:
+            rule = self._namespace.management.update_access_rule(name, rights, level)
+        else:
+            try:
+                rule = AccessRule.create(check_hub_name(name), rights)
+            except ValueError as error:
+                raise bad_request(f"authorization rule {name[:100]!r}: {error}") from None
+            self._namespace.management.create_access_rule(rule, level)
+        return ArmAnswer(body=self._resource(request, rule))
+
+    def _delete(self, request: ArmRequest) -> ArmAnswer:
+        level, name = self._level(request), request.names["rule"]
+        if self._namespace.access.rule_table.find(name, level) is None:
+            return ArmAnswer(204)
+        self._namespace.management.delete_access_rule(name, level)
+        return ArmAnswer()
+
+    def _list_keys(self, request: ArmRequest) -> ArmAnswer:
+        return self._keys(request, self._rule(request))
+
+    def _regenerate_keys(self, request: ArmRequest) -> ArmAnswer:
+        level, name = self._level(request), request.names["rule"]
+        payload = read_payload(KeyPayload, request.body)
+        is_primary = payload.key_type == "Primarykey"
+        if payload.key is None:
+            which = "primary" if is_primary else "secondary"
+            return self._keys(request, self._namespace.management.roll_key(name, which, level))
+        former = self._rule(request)
+        rule = replace(former, primary_key=payload.key) if is_primary else replace(former, secondary_key=payload.key)
+        self._namespace.management.set_access_rule(rule, level)
+        return self._keys(request, rule)
+
+    def _level(self, request: ArmRequest) -> str:
+        """Return the level whose rules are meant: an event hub's name, empty for the namespace. Raises HubError."""
+        check_namespace(self._namespace, request)
+        return self._namespace.event_hub(request.names["hub"]).name if "hub" in request.names else ""
+
+    def _rule(self, request: ArmRequest) -> AccessRule:
+        return self._namespace.access.rule_table.rule(request.names["rule"], self._level(request))
+
+    def _keys(self, request: ArmRequest, rule: AccessRule) -> ArmAnswer:
+        hub = self._level(request)
+        body = {
+            "keyName": rule.name,
+            "primaryKey": rule.primary_key,
+            "secondaryKey": rule.secondary_key,
+            "primaryConnectionString": self._connection_string(rule, rule.primary_key, hub),
+            "secondaryConnectionString": self._connection_string(rule, rule.secondary_key, hub),
+        }
+        return ArmAnswer(body=body, headers={"Cache-Control": "no-store"})
+
+    def _resource(self, request: ArmRequest, rule: AccessRule) -> dict[str, Any]:
+        parent, kind = namespace_id(self._namespace, request.subscription, request.group), "namespaces/"
+        if hub := self._level(request):
+            parent, kind = f"{parent}/eventhubs/{hub}", "namespaces/eventhubs/"
+        rights = [name for name in _RIGHT_NAMES if Right(name) in rule.rights]
+        return envelope(parent, f"{kind}authorizationRules", rule.name, {"rights": rights}, DEFAULT_LOCATION)
+
+
+def _is_root(request: ArmRequest) -> bool:
+    return "hub" not in request.names and is_root_rule(request.names["rule"])
+
+
+_PUBLISHERS = f"{EVENT_HUB_PATH}/revokedPublishers"
+_PUBLISHER = f"{_PUBLISHERS}/{{publisher}}"
+
+
+class RevokedPublishers:
+    """The publishers from which nothing more is taken, whatever their tokens say."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def operations(self) -> list[Operation]:
+        """Return what is served."""
+        return [
+            Operation("GET", _PUBLISHERS, self._list),
+            Operation("GET", _PUBLISHER, self._show),
+            Operation("PUT", _PUBLISHER, self._put),
+            Operation("DELETE", _PUBLISHER, self._delete),
+        ]
+
+    def _list(self, request: ArmRequest) -> ArmAnswer:
+        hub = self._hub(request)
+        return ArmAnswer(
+            body={"value": [self._resource(request, hub, name) for name in sorted(hub.revoked_publishers)]}
+        )
+
+    def _show(self, request: ArmRequest) -> ArmAnswer:
+        hub, name = self._hub(request), request.names["publisher"]
+        if not hub.is_revoked(name):
+            raise NotFound(f"the publisher {name!r} is not revoked")
+        return ArmAnswer(body=self._resource(request, hub, name.lower()))
+
+    def _put(self, request: ArmRequest) -> ArmAnswer:
+        hub = self._hub(request)
+        segments = split_address(request.names["publisher"])
+        if len(segments) != 1:
+            raise bad_request(f"{request.names['publisher'][:100]!r} is not the name of a publisher")
+        name = segments[0]
+        status = 200 if hub.is_revoked(name) else 201
+        self._namespace.management.revoke_publisher(hub.name, name)
+        return ArmAnswer(status, self._resource(request, hub, name.lower()))
+
+    def _delete(self, request: ArmRequest) -> ArmAnswer:
+        hub, name = self._hub(request), request.names["publisher"]
+        if not hub.is_revoked(name):
+            return ArmAnswer(204)
+        self._namespace.management.restore_publisher(hub.name, name)
+        return ArmAnswer()
+
+    def _hub(self, request: ArmRequest) -> EventHub:
+        check_namespace(self._namespace, request)
+        return self._namespace.event_hub(request.names["hub"])
+
+    def _resource(self, request: ArmRequest, hub: EventHub, name: str) -> dict[str, Any]:
+        parent = f"{namespace_id(self._namespace, request.subscription, request.group)}/eventhubs/{hub.name}"
+        return envelope(parent, "namespaces/eventhubs/revokedPublishers", name, {}, DEFAULT_LOCATION)
+
 
 _BLOBS = "EventHubArchive.AzureBlockBlob"
 _FOLDER = "Tidegate.Folder"

@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidegate.arm.event_hubs.hubs import EventHubs
-from tidegate.arm.event_hubs.names import (
+from tidegate.arm.access.requests import (
+    GROUP,
+    SUBSCRIPTION,
+    ArmAnswer,
+    ArmRequest,
+    Operation,
+    bad_request,
+    conflict,
+    read_payload,
+)
+from tidegate.arm.event_hubs.hubs import AuthorizationRules, ConnectionString, EventHubs, RevokedPublishers
+from tidegate.arm.event_hubs.payloads import (
     NAMESPACE_PATH,
     NAMESPACES,
+    NO_LIMIT,
     PROVIDER,
+    NamePayload,
+    NamespacePayload,
     check_namespace,
     namespace_id,
     namespace_key,
 )
-from tidegate.arm.event_hubs.payloads import NO_LIMIT, NamePayload, NamespacePayload
-from tidegate.arm.event_hubs.publishers import RevokedPublishers
-from tidegate.arm.event_hubs.rules import AuthorizationRules, ConnectionString
 from tidegate.arm.manager.places import Places, time_text
-from tidegate.arm.manager.providers import ResourceKind
+from tidegate.arm.manager.resource_manager import ResourceKind
 from tidegate.arm.manager.subscriptions import check_tags
-from tidegate.arm.model.errors import bad_request, conflict
-from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.config import Limits, Tier, check_hub_name
 from tidegate.hub.namespace import Namespace

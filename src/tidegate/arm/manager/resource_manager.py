@@ -11,15 +11,70 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
-from tidegate.arm.access.callers import Caller
-from tidegate.arm.model.errors import ArmError, bad_request, refused_by_hub
-from tidegate.arm.model.operations import Found, Operation, OperationTable
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, etag_of, path_segments
+from tidegate.arm.access.requests import (
+    ArmAnswer,
+    ArmError,
+    ArmRequest,
+    Found,
+    Operation,
+    OperationTable,
+    bad_request,
+    etag_of,
+    path_segments,
+    refused_by_hub,
+)
+from tidegate.arm.access.tokens import Caller
+from tidegate.arm.manager.state import DEFAULT_LOCATION
 from tidegate.hub.errors import HubError
 from tidegate.log import LogError
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKind:
+    """A type of resource: `namespaces/eventhubs`, with the versions of the API that clients are offered."""
+
+    name: str
+    api_versions: tuple[str, ...]
+
+
+class ResourceProvider(Protocol):
+    """A provider such as Microsoft.EventHub."""
+
+    namespace: str
+    kinds: Sequence[ResourceKind]
+
+    def operations(self) -> Sequence[Operation]:
+        """Return what it serves."""
+
+    def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
+        """Return its resources in a group (empty: in the subscription), as their own GET answers them."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete what was created in an explicit group. Raises ArmError, OSError."""
+
+
+def provider_resource(provider: ResourceProvider, prefix: str = "") -> dict[str, Any]:
+    """Return a provider with its types, by which clients choose a version of the API."""
+    return {
+        "id": f"{prefix}/providers/{provider.namespace}",
+        "namespace": provider.namespace,
+        "registrationState": "Registered",
+        "registrationPolicy": "RegistrationFree",
+        "resourceTypes": [
+            {
+                "resourceType": kind.name,
+                "locations": [DEFAULT_LOCATION],
+                "apiVersions": list(kind.api_versions),
+                "defaultApiVersion": kind.api_versions[0],
+                "capabilities": "SupportsTags, SupportsLocation",
+            }
+            for kind in provider.kinds
+        ],
+    }
+
 
 _logger = logging.getLogger(__name__)
 _API_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(-(preview|alpha|beta|privatepreview))?", re.IGNORECASE)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tidegate.arm.access.principals import FOLDER
-from tidegate.arm.model.roles import Role
+from tidegate.arm.access.requests import Role
 from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
 
 FILE_NAME = "resources.json"

@@ -8,13 +8,21 @@ from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
+from tidegate.arm.access.requests import (
+    GROUP,
+    SUBSCRIPTION,
+    ArmAnswer,
+    ArmError,
+    ArmRequest,
+    Operation,
+    Payload,
+    bad_request,
+    read_payload,
+)
 from tidegate.arm.access.tokens import DEFAULT_TENANT
 from tidegate.arm.manager.places import DEFAULT_SUBSCRIPTION, Places, subscription_resource
-from tidegate.arm.manager.providers import ResourceProvider, provider_resource
+from tidegate.arm.manager.resource_manager import ResourceProvider, provider_resource
 from tidegate.arm.manager.state import DEFAULT_LOCATION, GroupRecord
-from tidegate.arm.model.errors import ArmError, bad_request
-from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
 
 MAX_TAGS = 50
 TagName = Annotated[str, StringConstraints(min_length=1, max_length=512)]

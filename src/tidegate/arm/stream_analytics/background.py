@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from tidegate.arm.model.errors import ArmError
-from tidegate.arm.model.operations import SUBSCRIPTION, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest
+from tidegate.arm.access.requests import SUBSCRIPTION, ArmAnswer, ArmError, ArmRequest, Operation
 from tidegate.arm.stream_analytics.store import PROVIDER
 
 LOCATION = f"{SUBSCRIPTION}/providers/{PROVIDER}/locations/{{location}}"

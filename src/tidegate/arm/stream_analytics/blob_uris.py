@@ -9,7 +9,7 @@ import http.client
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from tidegate import outbound
-from tidegate.arm.model.errors import ArmError, bad_request
+from tidegate.arm.access.requests import ArmError, bad_request
 
 MAX_BYTES = 64 << 20
 _TIMEOUT_S = 30.0

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import outbound
-from tidegate.arm.model.errors import ArmError
-from tidegate.client.connection_string import ConnectionString
-from tidegate.client.errors import ClientError
+from tidegate.arm.access.requests import ArmError
+from tidegate.client.connection_string import ClientError, ConnectionString
 from tidegate.client.hub_client import HubClient
 
 

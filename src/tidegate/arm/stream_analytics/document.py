@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidegate.arm.model.errors import bad_request
+from tidegate.arm.access.requests import bad_request
 from tidegate.service.secrets import is_secret
 
 PART_KINDS = ("inputs", "outputs", "functions")

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidegate import outbound
-from tidegate.arm.model.errors import ArmError
+from tidegate.arm.access.requests import ArmError
 
 TIMEOUT_S = 120.0
 SHORT_TIMEOUT_S = 30.0

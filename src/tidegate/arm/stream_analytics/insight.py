@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.arm.model.errors import bad_request
-from tidegate.arm.model.operations import Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload
+from tidegate.arm.access.requests import ArmAnswer, ArmRequest, Operation, bad_request, read_payload
 from tidegate.arm.stream_analytics.job_file import job_file_of, with_kept_secrets
 from tidegate.arm.stream_analytics.jobs import JobPayload
 from tidegate.arm.stream_analytics.parts import JOB_PATH

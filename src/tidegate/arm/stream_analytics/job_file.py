@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from tidegate.arm.access.requests import ArmError, ArmRequest, bad_request
 from tidegate.arm.manager.places import time_text
-from tidegate.arm.model.errors import ArmError, bad_request
-from tidegate.arm.model.requests import ArmRequest
 from tidegate.service import JobResource, Scale
 from tidegate.service.secrets import says_where
 

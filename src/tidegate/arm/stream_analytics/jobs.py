@@ -9,11 +9,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from tidegate.arm.access.requests import (
+    GROUP,
+    SUBSCRIPTION,
+    ArmAnswer,
+    ArmError,
+    ArmRequest,
+    Operation,
+    Payload,
+    bad_request,
+    read_payload,
+)
 from tidegate.arm.manager.places import time_text
 from tidegate.arm.manager.subscriptions import Tags, check_tags
-from tidegate.arm.model.errors import ArmError, bad_request
-from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
 from tidegate.arm.stream_analytics.document import (
     DEFAULT_TRANSFORMATION,
     PART_KINDS,

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from tidegate.arm.access.requests import (
+    GROUP,
+    ArmAnswer,
+    ArmError,
+    ArmRequest,
+    Operation,
+    bad_request,
+    resource_not_found,
+)
 from tidegate.arm.manager.places import DEFAULT_GROUP
-from tidegate.arm.model.errors import ArmError, bad_request, resource_not_found
-from tidegate.arm.model.operations import GROUP, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest
 from tidegate.arm.stream_analytics.connection_tests import reach
 from tidegate.arm.stream_analytics.document import (
     DEFAULT_TRANSFORMATION,

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.arm.access.requests import GROUP, SUBSCRIPTION, ArmAnswer, ArmRequest, Operation
 from tidegate.arm.manager.places import Places
-from tidegate.arm.manager.providers import ResourceKind
-from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest
+from tidegate.arm.manager.resource_manager import ResourceKind
 from tidegate.arm.stream_analytics.insight import JobInsight
 from tidegate.arm.stream_analytics.jobs import StreamingJobs
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs

@@ -7,9 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tidegate.arm.model.errors import bad_request
-from tidegate.arm.model.operations import SUBSCRIPTION, Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
+from tidegate.arm.access.requests import (
+    SUBSCRIPTION,
+    ArmAnswer,
+    ArmRequest,
+    Operation,
+    Payload,
+    bad_request,
+    read_payload,
+)
 from tidegate.arm.stream_analytics.engine_questions import ENGINE, NoAnswer, ProblemKind
 from tidegate.arm.stream_analytics.store import PROVIDER, serving
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tidegate.arm.access.requests import ArmAnswer, ArmError, ArmRequest, bad_request, conflict, resource_not_found
 from tidegate.arm.manager.places import DEFAULT_GROUP, Places
 from tidegate.arm.manager.state import ResourceRecord
-from tidegate.arm.model.errors import ArmError, bad_request, conflict, resource_not_found
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest
 from tidegate.arm.stream_analytics.document import DEFAULT_TRANSFORMATION, PART_KINDS, is_described, parts_of
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.service import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidegate.arm.model.errors import ArmError, bad_request
+from tidegate.arm.access.requests import ArmError, bad_request
 from tidegate.arm.stream_analytics.document import parts_of
 from tidegate.job.model.errors import JobError
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, NoCounterpartError, no_counterpart

@@ -15,9 +15,7 @@ from typing import Annotated, Any, assert_never
 
 from pydantic import Field
 
-from tidegate.arm.model.errors import ArmError, bad_request
-from tidegate.arm.model.operations import Operation
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
+from tidegate.arm.access.requests import ArmAnswer, ArmError, ArmRequest, Operation, Payload, bad_request, read_payload
 from tidegate.arm.stream_analytics.background import LOCATION, Background, Outcome
 from tidegate.arm.stream_analytics.blob_uris import checked_uri, read_blob, within, write_blob
 from tidegate.arm.stream_analytics.connection_tests import reach

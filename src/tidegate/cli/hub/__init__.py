@@ -14,8 +14,7 @@ from tidegate.cli.hub.consumer_group import consumer_group
 from tidegate.cli.hub.event_hub import event_hub
 from tidegate.cli.hub.namespace import namespace
 from tidegate.cli.hub.publisher import publisher
-from tidegate.cli.hub.resources import NamespaceClient
-from tidegate.cli.management.options import Connection, connection_options
+from tidegate.cli.management import Connection, NamespaceClient, connection_options
 
 
 @click.group()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.hub.resources import NamespaceClient
+from tidegate.cli.management import NamespaceClient
 from tidegate.cli.output import output_option, show
 
 _event_hub = click.option("--eventhub", required=True, metavar="HUB", help="The event hub it is of.")

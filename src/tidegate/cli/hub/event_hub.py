@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tidegate.cli.capture_options import capture_settings, own_capture_options
-from tidegate.cli.hub.resources import NamespaceClient
+from tidegate.cli.management import NamespaceClient
 from tidegate.cli.output import output_option, show
 
 RETENTION_TIME = click.IntRange(1, 2160)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.hub.resources import NamespaceClient
+from tidegate.cli.management import NamespaceClient
 from tidegate.cli.output import output_option, show
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, Tier
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.hub.resources import NamespaceClient
+from tidegate.cli.management import NamespaceClient
 from tidegate.cli.output import output_option, show
 
 _event_hub = click.option("--eventhub", required=True, metavar="HUB", help="The event hub that it publishes to.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import FROM_TIME, REPLAY_SOURCE, TEXT_OR_JSON, TO_TIME, optional_time
-from tidegate.cli.job.table import table
+from tidegate.cli.output import table
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.tuning import Tuning, tuned
 from tidegate.job.analysis.tuning_picture import tuning_svg

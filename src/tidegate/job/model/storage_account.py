@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field, model_validator
 
 from tidegate.blobs import is_azure
-from tidegate.blobs.account import CONNECTION_STRING, azure_config
+from tidegate.blobs.object_store import CONNECTION_STRING, azure_config
 from tidegate.job.model.kinds import KindSection
 
 

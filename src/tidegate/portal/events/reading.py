@@ -7,17 +7,266 @@ budget, however long the log is; its answer says how far it came.
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import time
+import uuid
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
+from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp
+from tidegate.amqp.messages.message import DecodeError, Message, Properties, message_annotation, parse_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
 from tidegate.log import LogDamaged
-from tidegate.portal.events.description import StoredEvent
-from tidegate.portal.events.matching import Match
+from tidegate.portal.web.rendering import iso_of_ms
+
+PREVIEW_BYTES = 64 << 10
+_MAX_INFLATED = 8 << 20
+_PARTITION_KEY = "x-opt-partition-key"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event with its place in a partition."""
+
+    partition: str
+    sequence_number: int
+    offset: int
+    enqueued_time_ms: int
+    encoded: bytes
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """The key by which events of several partitions are sorted: by arrival, then by partition."""
+        return self.enqueued_time_ms, int(self.partition), self.sequence_number
+
+
+def describe(event: StoredEvent, preview_bytes: int | None = PREVIEW_BYTES) -> dict[str, Any]:
+    """Return an event as an object for JSON; a body longer than `preview_bytes` is cut, and says so."""
+    described: dict[str, Any] = {
+        "partition": event.partition,
+        "sequenceNumber": event.sequence_number,
+        "offset": str(event.offset),
+        "enqueuedTime": iso_of_ms(event.enqueued_time_ms),
+        "partitionKey": None,
+        "properties": {},
+        "systemProperties": {},
+    }
+    try:
+        message = parse_message(event.encoded)
+    except DecodeError as error:
+        described["error"] = f"the event is not an AMQP message: {error}"
+        return described | _body(event.encoded, preview_bytes)
+    annotations = {str(key): plain(value) for key, value in (message.message_annotations or {}).items()}
+    described["partitionKey"] = annotations.pop(_PARTITION_KEY, None)
+    described["properties"] = plain(message.application_properties or {})
+    described["systemProperties"] = _system_properties(message.properties) | annotations
+    return described | _described_body(message, preview_bytes)
+
+
+def body_of(event: StoredEvent) -> bytes:
+    """Return the bytes of an event's body, or of the whole message where they cannot be told apart."""
+    try:
+        message = parse_message(event.encoded)
+    except DecodeError:
+        return event.encoded
+    if message.body_kind == "data":
+        return b"".join(message.body)
+    return json.dumps(plain(message.body), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _described_body(message: Message, preview_bytes: int | None) -> dict[str, Any]:
+    if message.body_kind == "data":
+        return _body(b"".join(message.body), preview_bytes)
+    if message.body_kind is None:
+        return {"size": 0, "kind": "empty", "body": ""}
+    text = json.dumps(plain(message.body), ensure_ascii=False)
+    return {"size": len(text), "kind": "json", "body": text, "bodyKind": message.body_kind}
+
+
+def _body(content: bytes, preview_bytes: int | None) -> dict[str, Any]:
+    """Return size, kind and text of a body: JSON, other text, or base64 of anything else."""
+    described: dict[str, Any] = {"size": len(content)}
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            content = zlib.decompressobj(wbits=31).decompress(content, _MAX_INFLATED)
+        except zlib.error:
+            pass
+        else:
+            described["compression"] = "gzip"
+    shown = content if preview_bytes is None else content[:preview_bytes]
+    if len(shown) < len(content):
+        described["isCut"] = True
+    try:
+        # The cut may have hit the middle of a character.
+        text = shown.decode("utf-8", "strict" if len(shown) == len(content) else "ignore")
+    except UnicodeDecodeError:
+        return described | {"kind": "binary", "body": base64.b64encode(shown).decode("ascii")}
+    if "\x00" in text:
+        return described | {"kind": "binary", "body": base64.b64encode(shown).decode("ascii")}
+    return described | {"kind": "json" if _is_json(text) else "text", "body": text}
+
+
+def _is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _system_properties(properties: Properties | None) -> dict[str, Any]:
+    if properties is None:
+        return {}
+    names = (
+        "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
+        "group_id", "group_sequence", "reply_to_group_id",
+    )  # fmt: skip
+    found = {name.replace("_", "-"): plain(value) for name in names if (value := getattr(properties, name)) is not None}
+    for name, time_ms in (
+        ("absolute-expiry-time", properties.absolute_expiry_time_ms),
+        ("creation-time", properties.creation_time_ms),
+    ):
+        if time_ms is not None:
+            found[name] = iso_of_ms(time_ms)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return an AMQP value as JSON can say it."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Timestamp):
+        return _timestamp(int(value))
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        # A browser's numbers are exact up to 2**53.
+        return int(value) if abs(value) <= 1 << 53 else str(int(value))
+    if isinstance(value, float):
+        return float(value) if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, bytes | Decimal):
+        content = value if isinstance(value, bytes) else value.encoded
+        return base64.b64encode(content).decode("ascii")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, Array):
+        return plain(value.items)
+    if isinstance(value, Described):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def _timestamp(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+
+
+MAX_SEARCH_CHARACTERS = 500
+_TERM = re.compile(r'(-?)(?:([\w.@$-]+):)?(?:"([^"]*)"|(\S+))')
+
+Match = Callable[[StoredEvent], bool]
+
+
+def parse_search(text: str) -> Match | None:
+    """Return the test of a search, None for an empty one, which every event passes.
+
+    All terms must hold. A term is a word, a phrase in double quotes, `name:value` for a property or a field of a JSON
+    body (`device.id:7`), or `key:value` for the partition key; a minus before it means that it must not hold. Letter
+    case does not matter.
+
+    Raises:
+        ArgumentError: The search is too long.
+    """
+    if len(text) > MAX_SEARCH_CHARACTERS:
+        raise ArgumentError(f"a search has at most {MAX_SEARCH_CHARACTERS} characters")
+    tests = [_term(*match.groups()) for match in _TERM.finditer(text)]
+    if not tests:
+        return None
+    return lambda event: all(test(event) for test in tests)
+
+
+def _term(minus: str, name: str | None, quoted: str | None, word: str | None) -> Match:
+    value = quoted if quoted is not None else word or ""
+    test = _contains(value) if name is None else _equals(name, value)
+    return (lambda event: not test(event)) if minus else test
+
+
+def _contains(value: str) -> Match:
+    """Test the whole stored message: body, properties, key and annotations are all in it as UTF-8."""
+    wanted = value.lower()
+    if wanted.isascii():
+        encoded = wanted.encode("ascii")
+        return lambda event: encoded in event.encoded.lower()
+    return lambda event: wanted in event.encoded.decode("utf-8", "ignore").lower()
+
+
+def _equals(name: str, value: str) -> Match:
+    wanted = value.lower()
+
+    def test(event: StoredEvent) -> bool:
+        if name == "key":
+            return _text(_partition_key(event)).lower() == wanted
+        if name == "partition":
+            return event.partition == value
+        return any(_text(found).lower() == wanted for found in _fields(event, name))
+
+    return test
+
+
+def _partition_key(event: StoredEvent) -> Any:
+    try:
+        return message_annotation(event.encoded, _PARTITION_KEY)
+    except DecodeError:
+        return None
+
+
+def _fields(event: StoredEvent, path: str) -> list[Any]:
+    """Return the values that a property, or a field of the JSON body, has by this name."""
+    # Names compare without case, so only the last part of a path can be looked for in the bytes.
+    if path.rpartition(".")[2].lower().encode() not in event.encoded.lower():
+        return []
+    found = []
+    try:
+        properties = plain(parse_message(event.encoded).application_properties or {})
+        found += [value for key, value in properties.items() if key.lower() == path.lower()]
+        found += _values(json.loads(body_of(event)), path.lower().split("."))
+    except (DecodeError, ValueError, RecursionError):
+        return found
+    return found
+
+
+def _values(document: Any, path: list[str]) -> list[Any]:
+    if isinstance(document, list):
+        return [value for item in document for value in _values(item, path)]
+    if not path:
+        return [document]
+    if not isinstance(document, dict):
+        return []
+    return [value for key, item in document.items() if key.lower() == path[0] for value in _values(item, path[1:])]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
 
 MAX_EVENTS = 500
 _CHUNK_BYTES = 4 << 20

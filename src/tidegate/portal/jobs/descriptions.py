@@ -2,12 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
+from tidegate.hub.event_hub import EventHub
+from tidegate.hub.namespace import Namespace
+from tidegate.hub.partition import Partition
 from tidegate.service import JobNotFound, JobResource, Jobs, JobState, Standing
+
+_HUB_TYPES = ("eventhub", "iothub")
+# In the order in which people name a place: what it is, then what that is in.
+_NAMES = ("topic", "queue", "table", "container", "collection", "path", "folder", "pattern", "dataset")
+_WITHIN = ("database", "database_name", "bootstrap_servers", "account", "account_name", "host", "url", "workspace")
+_LONGEST = 80
+
+
+@dataclass(frozen=True, slots=True)
+class SectionAddress:
+    """Where a section reads or writes: a text, and the page of the hub if it is one of this namespace."""
+
+    text: str
+    hub: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the place for a page."""
+        return {"text": self.text, "hub": self.hub}
+
+
+@dataclass(frozen=True, slots=True)
+class SectionAddresses:
+    """Describes sections. `endpoint` is the namespace's own, as it stands in its connection strings."""
+
+    namespace: Namespace
+    endpoint: Callable[[], str]
+    rate: Callable[[Partition], float | None]
+
+    def of(self, shown: Mapping[str, Any], section: Mapping[str, Any]) -> SectionAddress:
+        """Describe a section.
+
+        Args:
+            shown: the section without its secrets.
+            section: the same with them, for the hub that a connection string names.
+        """
+        if shown.get("type") in _HUB_TYPES:
+            return self._hub(section)
+        found = [str(shown[name]) for name in (*_NAMES, *_WITHIN) if isinstance(shown.get(name), str | int)]
+        return SectionAddress(", ".join(_shortened(one) for one in found[:2]))
+
+    def own_hub(self, section: Mapping[str, Any]) -> EventHub | None:
+        """Return the hub of this namespace that a section names, None for any other place."""
+        if section.get("type") not in _HUB_TYPES:
+            return None
+        parts = _parts(section.get("connection_string"))
+        name = section.get("event_hub") or parts.get("entitypath", "")
+        is_ours = parts.get("endpoint", "").rstrip("/").lower() == self.endpoint().rstrip("/").lower()
+        return self.namespace.event_hubs.get(str(name).lower()) if is_ours else None
+
+    def _hub(self, section: Mapping[str, Any]) -> SectionAddress:
+        group = str(section.get("consumer_group") or "$Default")
+        hub = self.own_hub(section)
+        if hub is None:
+            parts = _parts(section.get("connection_string"))
+            name = section.get("event_hub") or parts.get("entitypath") or "an event hub"
+            host = re.sub(r"^\w+://", "", parts.get("endpoint", "")).strip("/")
+            return SectionAddress(f"{name} · {group}" + (f", at {host}" if host else ""))
+        count = len(hub.partitions)
+        rates = [rate for rate in map(self.rate, hub.partitions) if rate is not None]
+        speed = f", {sum(rates):,.0f} events/s" if rates else ""
+        return SectionAddress(f"{hub.name} · {group}, {count} partition{'' if count == 1 else 's'}{speed}", hub.name)
+
+
+def _parts(connection_string: object) -> dict[str, str]:
+    """Return the parts of a connection string that are no secrets, by their names in lower case."""
+    found = {}
+    for part in str(connection_string or "").split(";"):
+        name, _, value = part.partition("=")
+        if name.strip().lower() in ("endpoint", "entitypath"):
+            found[name.strip().lower()] = value.strip()
+    return found
+
+
+def _shortened(text: str) -> str:
+    """Return a name without what an address may hide in it: user, password and query."""
+    text = re.sub(r"//[^/@]*@", "//", text).partition("?")[0]
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def event_link(hub: EventHub, partition: str, sequence_number: int) -> str:
+    """Return the explorer's page that begins with an event."""
+    begin = f"partition={quote(partition, safe='')}&from=sequence&value={sequence_number}"
+    return f"/eventhubs/{quote(hub.name, safe='')}/explorer?{begin}"
+
+
+MOST_EXAMPLES = 5
+_LONGEST_EXAMPLE = 2000
+
+
+def grouped(records: Sequence[Mapping[str, Any]], hub_of: Callable[[str], EventHub | None]) -> list[dict[str, Any]]:
+    """Return one group for each kind of error, source and message, the one that occurred last first.
+
+    Args:
+        records: of a job's `data-errors.jsonl`, the oldest first.
+        hub_of: returns the hub of this namespace that an input reads, None for any other input.
+    """
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for record in records:
+        kind, source, message = (str(record.get(name) or "") for name in ("DataErrorType", "Source", "BriefMessage"))
+        if not kind:
+            continue  # a line that was cut off
+        first, last = (str(record.get(name) or "") for name in ("FromTimestamp", "ToTimestamp"))
+        group = groups.pop((kind, source, message), None)
+        if group is None:
+            group = {"kind": kind, "source": source, "message": message, "count": 0, "first": first, "examples": []}
+        group["count"] += int(record.get("EventCount") or 1)
+        group["first"] = min(group["first"], first)
+        group["last"] = max(group.get("last", ""), last)
+        hub = hub_of(source)
+        group["examples"] += [_example(one, hub) for one in record.get("ExampleEvents") or ()]
+        del group["examples"][:-MOST_EXAMPLES]
+        groups[kind, source, message] = group
+    return sorted(groups.values(), key=lambda group: group["last"], reverse=True)
+
+
+def _example(example: Mapping[str, Any], hub: EventHub | None) -> dict[str, Any]:
+    """Return an event that was refused, or a result that an output rejected, with a link to the event."""
+    if "partition" not in example:
+        return {"place": f"row {example.get('row')}", "text": _text(example.get("result")), "link": None}
+    partition, number = str(example["partition"]), int(example.get("sequenceNumber") or 0)
+    link = None if hub is None else event_link(hub, partition, number)
+    return {"place": f"partition {partition}, event {number}", "text": _text(example.get("body")), "link": link}
+
+
+def _text(value: object) -> str:
+    text = str(value or "")
+    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}…"
+
 
 FAILING = (JobState.FAILED, JobState.DEGRADED)
 BEHIND_EVENTS = 10_000

@@ -16,20 +16,25 @@ from tidegate.hub.partition import Partition
 from tidegate.portal.jobs.changes import (
     new_definition,
     ordering_of,
+    served,
     start_of,
     with_ordering,
     with_query,
 )
-from tidegate.portal.jobs.data_errors import grouped
-from tidegate.portal.jobs.descriptions import CAUSES, LastStep, described, standing_of, watermark_rows
+from tidegate.portal.jobs.descriptions import (
+    CAUSES,
+    LastStep,
+    SectionAddresses,
+    described,
+    grouped,
+    standing_of,
+    watermark_rows,
+)
 from tidegate.portal.jobs.history import RANGES, query_changes, series
-from tidegate.portal.jobs.places import Places
-from tidegate.portal.jobs.refusals import served
 from tidegate.portal.jobs.sections import SectionRoutes
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
-from tidegate.portal.web.fields import integer_of, text_of
-from tidegate.portal.web.handling import Act, Desk, Load
-from tidegate.portal.web.roles import Role, Visitor
+from tidegate.portal.web.handling import Act, Desk, Load, integer_of, text_of
+from tidegate.portal.web.sessions import Role, Visitor
 from tidegate.service import JobResource, Jobs, JobState
 
 JOB = "/jobs/{job}"
@@ -46,7 +51,7 @@ class JobPages:
         self._desk = desk
         self._jobs = jobs
         self._now_s = now_s
-        self._places = Places(desk.http.hub.namespace, self._endpoint, rate)
+        self._places = SectionAddresses(desk.http.hub.namespace, self._endpoint, rate)
         self._editing = WorkbenchClient()
         self._replaying = WorkbenchClient()
         self._sections = SectionRoutes(desk, jobs, self._editing)

@@ -17,12 +17,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from tidegate.hub.errors import ArgumentError, NotFound
-from tidegate.portal.jobs.changes import Change
-from tidegate.portal.jobs.refusals import Conflict, served
+from tidegate.portal.jobs.changes import Change, Conflict, served
 from tidegate.portal.jobs.workbench_client import WorkbenchClient
-from tidegate.portal.web.fields import text_of
-from tidegate.portal.web.handling import Desk
-from tidegate.portal.web.roles import Role, Visitor
+from tidegate.portal.web.handling import Desk, text_of
+from tidegate.portal.web.sessions import Role, Visitor
 from tidegate.service import JobDocument, Jobs
 from tidegate.service.secrets import is_secret_of, says_where
 

@@ -21,10 +21,9 @@ from tidegate.portal.pages.hub_management import (
 )
 from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, partition_rows
 from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
-from tidegate.portal.web.fields import text_of
-from tidegate.portal.web.handling import Desk
+from tidegate.portal.web.handling import Desk, text_of
 from tidegate.portal.web.rendering import iso_of_ms
-from tidegate.portal.web.roles import Forbidden, Role, Visitor
+from tidegate.portal.web.sessions import Forbidden, Role, Visitor
 
 HUB = "/eventhubs/{hub}"
 Model = TypeVar("Model", bound=BaseModel)

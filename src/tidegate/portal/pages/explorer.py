@@ -19,27 +19,28 @@ from tidegate.hub.access_rules import Right
 from tidegate.hub.errors import ArgumentError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
-from tidegate.portal.events.composing import Composition, repeat_of
-from tidegate.portal.events.description import StoredEvent, body_of, describe
-from tidegate.portal.events.matching import Match, parse_search
 from tidegate.portal.events.placeholders import PLACEHOLDERS, SAMPLES
 from tidegate.portal.events.reading import (
     MAX_EVENTS,
     Browsed,
     Budget,
+    Match,
+    StoredEvent,
+    body_of,
     chosen_partitions,
     cursor_text,
+    describe,
     parse_cursor,
+    parse_search,
     read_backwards,
     read_forwards,
     starting_cursor,
 )
-from tidegate.portal.events.sending import MAX_RATE, Generators, Sender
+from tidegate.portal.events.sending import MAX_RATE, Composition, Generators, Sender, repeat_of
 from tidegate.portal.pages.event_hub import HUB
-from tidegate.portal.web.fields import integer_of, text_of
-from tidegate.portal.web.handling import Desk
+from tidegate.portal.web.handling import Desk, integer_of, text_of
 from tidegate.portal.web.rendering import iso_of_ms, security_headers
-from tidegate.portal.web.roles import Role, Visitor
+from tidegate.portal.web.sessions import Role, Visitor
 
 DEFAULT_EVENTS = 50
 MAX_DOWNLOADED = 100_000

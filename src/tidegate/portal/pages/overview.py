@@ -12,9 +12,8 @@ from starlette.routing import BaseRoute
 from tidegate.hub.event_hub import EventHub
 from tidegate.portal.pages.hubs import hub_summary
 from tidegate.portal.pages.throughput import Throughput
-from tidegate.portal.web.fields import integer_of
-from tidegate.portal.web.handling import Desk
-from tidegate.portal.web.roles import Visitor
+from tidegate.portal.web.handling import Desk, integer_of
+from tidegate.portal.web.sessions import Visitor
 
 PAGE_ROWS = 25
 

@@ -25,7 +25,7 @@ _MAX_KNOWN = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CountBefore:
     """How many events, and bytes of the log, came before a moment."""
 
     sequence_number: int
@@ -38,7 +38,7 @@ class Throughput:
     def __init__(self, deliveries: Deliveries, now_s: Callable[[], float] = time.time) -> None:
         self._deliveries = deliveries
         self._now_s = now_s
-        self._known: OrderedDict[tuple[Partition, int], _Place] = OrderedDict()
+        self._known: OrderedDict[tuple[Partition, int], _CountBefore] = OrderedDict()
 
     def chart(self, hub: EventHub, range_name: str) -> dict[str, Any]:
         """Return a chart's data: `times` (Unix seconds), and events and bytes a second, of all partitions together.
@@ -76,21 +76,21 @@ class Throughput:
         since = self._place(partition, now_ms // 1000 - RATE_S)
         return round((partition.log.next_sequence_number - since.sequence_number) / RATE_S, 3)
 
-    def _places(self, partition: Partition, times: list[int]) -> list[_Place]:
+    def _places(self, partition: Partition, times: list[int]) -> list[_CountBefore]:
         log = partition.log
         last_s = log.last_enqueued_time_ms / 1000
         end = _end_of(partition)
         # Most moments come after the last event of a hub that is at rest.
         return [end if moment > last_s else self._place(partition, moment) for moment in times]
 
-    def _place(self, partition: Partition, moment_s: int) -> _Place:
+    def _place(self, partition: Partition, moment_s: int) -> _CountBefore:
         key = partition, moment_s
         known = self._known.get(key)
         if known is not None:
             return known
         log = partition.log
         number = log.sequence_at_time(moment_s * 1000, inclusive=True)
-        found = _Place(number, _offset_of(partition, number))
+        found = _CountBefore(number, _offset_of(partition, number))
         # An event with this arrival may still come until the clock is past it.
         if log.arrival_lower_bound().lower_bound_ms > moment_s * 1000:
             self._known[key] = found
@@ -99,8 +99,8 @@ class Throughput:
         return found
 
 
-def _end_of(partition: Partition) -> _Place:
-    return _Place(partition.log.next_sequence_number, partition.log.last_offset)
+def _end_of(partition: Partition) -> _CountBefore:
+    return _CountBefore(partition.log.next_sequence_number, partition.log.last_offset)
 
 
 def _offset_of(partition: Partition, sequence_number: int) -> int:

@@ -16,10 +16,28 @@ from starlette.routing import Route
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, Unauthorized
 from tidegate.log import LogError
 from tidegate.portal.web.rendering import JSON_SUFFIX, error_answer, html_answer, json_answer, wants_json
-from tidegate.portal.web.roles import Forbidden, Role, Visitor
-from tidegate.portal.web.sessions import TOKEN_HEADER, Sessions
+from tidegate.portal.web.sessions import TOKEN_HEADER, Forbidden, Role, Sessions, Visitor
 from tidegate.server.http.refusals import read_body
 from tidegate.server.http.routing import HttpContext
+
+
+def text_of(body: Any, name: str, default: str = "") -> str:
+    """Return a text field of a request's body. Raises ArgumentError."""
+    value = body.get(name, default) if isinstance(body, dict) else None
+    if not isinstance(value, str):
+        raise ArgumentError(f"{name}: expected a text")
+    return value
+
+
+def integer_of(body: Mapping[str, Any], name: str, default: int, least: int, most: int) -> int:
+    """Return a whole number of a request's body or query. Raises ArgumentError."""
+    value = body.get(name, default)
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ArgumentError(f"{name}: expected a whole number from {least} to {most:,}, got {str(value)[:40]!r}")
+    return value
+
 
 _logger = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
-from tidegate.client.event_template import EventTemplate
-from tidegate.client.producer import OutgoingEvent, Producer, RefusedError, Standing, encoded_event
+from tidegate.client.producer import EventTemplate, OutgoingEvent, Producer, RefusedError, Standing, encoded_event
 from tidegate.engine import ResultRows
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.model.encoded_rows import Piece, framed

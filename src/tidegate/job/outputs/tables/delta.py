@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pyarrow as pa
 from pydantic import Field
 
-from tidegate.blobs.account import CONNECTION_STRING, allows_plain_http, azure_config
-from tidegate.blobs.object_store import is_azure, without_secrets
+from tidegate.blobs.object_store import CONNECTION_STRING, allows_plain_http, azure_config, is_azure, without_secrets
 from tidegate.job.model.errors import OutputError
 from tidegate.job.model.storage_account import StorageAccountSection
 from tidegate.job.outputs.arrow_tables import ARROW_TYPES

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from tidegate.blobs.account import allows_plain_http, azure_config
+from tidegate.blobs.object_store import allows_plain_http, azure_config
 from tidegate.job.model.errors import ProjectError
 
 STORAGE_VARIABLES = ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.hub.resources import NamespaceClient
-from tidegate.cli.management.options import Connection, connection_options
+from tidegate.cli.management import Connection, NamespaceClient, connection_options
 from tidegate.hub.access_rules import ROOT_RULE
 
 __all__ = ["connection_string"]

@@ -1,1 +1,0 @@
-"""Template deployments: the resources of a template, made one after the other."""

@@ -1,1 +1,0 @@
-"""Requests to the management API, their answers, the table of operations, and the roles, apart from HTTP."""
