@@ -1,4 +1,4 @@
-"""A disk that is full, end to end: publishers are told, nothing acknowledged is lost, and service resumes with space.
+"""A disk that is full, end to end: publishers get an error, nothing acknowledged is lost, and service resumes later.
 
 The hub's process may write files up to a size only (RLIMIT_FSIZE), which the test lowers and raises while it runs: to
 the hub it is a write that fails, as on a full disk.

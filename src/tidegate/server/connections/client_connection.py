@@ -67,7 +67,7 @@ class Tokens:
 
     @property
     def rule_names(self) -> Sequence[str]:
-        """The access rules whose keys signed the tokens: all that is known of who the client is."""
+        """The access rules whose keys signed the tokens, which is all the hub knows about the client."""
         return sorted({grant.rule_name for grant in self._grants.values()})
 
     @property
