@@ -142,7 +142,7 @@ export class TimeChart {
     const time = (plot, seconds, _, row) => moment(row == null ? (plot.data[0].at(-1) ?? 0) : seconds);
     return {
       ...this.size(),
-      padding: [12, 24, 0, 0],
+      padding: [12, 36, 0, 0],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       series: [{ label: "UTC", value: time }, ...series],
       axes: [
@@ -184,6 +184,8 @@ export class TimeChart {
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
     if (this.threshold && this.threshold.value <= plot.scales.y.max) {
       const y = plot.valToPos(this.threshold.value, "y", true);
       ctx.strokeStyle = ctx.fillStyle = css.getPropertyValue("--bad").trim();
