@@ -18,7 +18,8 @@ demo: install java ## hub, publishers, a Spark job and its proof, in about a min
 	@$(BIN)/tidegate demo
 
 # A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes keep two cores busy, as a third of the time of heavy tests is spent waiting for programs.
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: lint ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
 	TIDEGATE_HYPOTHESIS=quick $(PYTEST) -m "not heavy"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.jars import free_ports
 from tests.patience import PATIENCE_S
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that stays free until a hub takes it, also while a killed hub is not yet back."""
+    (port,) = free_ports(1)
+    return port
 
 
 class Hub:

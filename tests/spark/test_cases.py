@@ -24,7 +24,7 @@ GAPS = {
 """Cases that are known not to pass, and why."""
 
 
-@pytest.mark.parametrize("max_events_per_step", [1_000_000, 3])
+@pytest.mark.parametrize("max_events_per_step", [1_000_000, pytest.param(3, marks=pytest.mark.soak)])
 def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> None:
     command = [sys.executable, "-m", "tidegate", "job", "test", str(CASES), "-o", "json", "--master", "local[1]"]
     done = subprocess.run(

@@ -128,6 +128,7 @@ def test_spark_submit_ships_a_zip(string: str, bare_python: Path, tmp_path: Path
     assert printed([*submit, str(CHILD), string, "eh"], tmp_path, environment) == ALL_OF_THEM
 
 
+@pytest.mark.soak
 def test_a_cluster_reads_and_writes_on_its_workers(string: str, cluster: str, tmp_path: Path) -> None:
     environment = {"PYSPARK_PYTHON": sys.executable}
     assert printed([sys.executable, str(CHILD), string, "eh", cluster], tmp_path, environment) == ALL_OF_THEM

@@ -159,6 +159,7 @@ def test_a_call_is_watched_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> No
         thread.call(lambda: 1 / 0)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_job_on_a_cluster_without_workers_says_so_and_begins_when_one_joins(tmp_path: Path) -> None:
     path = write_job(tmp_path / "there", 300)

@@ -257,6 +257,7 @@ def test_a_query_that_cannot_run_shows_line_and_caret(tmp_path: Path) -> None:
 # -- a cluster ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, tmp_path: Path, cluster: str) -> None:
     events, over = ordered_events(3000, seed=4)
     for partition in range(3):

@@ -56,6 +56,7 @@ def counts(notice: str) -> list[int]:
     return [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d(?= events|$)", notice)]
 
 
+@pytest.mark.soak
 def test_a_killed_executor_costs_what_was_read_since_the_seal(tmp_path: Path, cluster: str) -> None:
     expected, found = tmp_path / "here", tmp_path / "cluster"
     run(job_in(expected, "seal_every_s = 0"), "--placement", "driver")
