@@ -32,6 +32,7 @@ from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.functions import isolate
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.limits import InputLimits
+from tidegate.job.model.section import SecretOptions
 from tidegate.job.outputs.kinds import OUTPUTS
 from tidegate.saql.plan.aggregates import Distinct
 from tidegate.saql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
@@ -43,6 +44,7 @@ REFERENCE = DOCS / "reference"
 GENERATED = [*sorted(REFERENCE.glob("*.md")), DOCS / "how-it-works.md"]
 """The documents with generated parts."""
 SCHEMA = REFERENCE / "job.schema.json"
+SECRETS = Path(__file__).parent.parent / "src" / "tidegate" / "service" / "secret_settings.json"
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -321,7 +323,27 @@ def schema() -> str:
     return json.dumps(job_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+def secret_settings() -> str:
+    """Whether each setting of a job file is secret, by the type of its section."""
+    found: dict[str, dict[str, str | list[str]]] = {}
+    for name, section in (
+        *INPUTS.by_name.items(),
+        *OUTPUTS.by_name.items(),
+        *FUNCTION_SECTIONS.items(),
+        ("spark", SparkSettings),
+    ):
+        known = found.setdefault(name, {})
+        for setting, secrecy in section.secrecy().items():
+            if isinstance(secrecy, SecretOptions):
+                # an input and an output of one type pass their options to the same library
+                known[setting] = sorted({*known.get(setting, ()), *secrecy.public})
+            else:
+                assert known.setdefault(setting, secrecy.value) == secrecy.value, f"{name}.{setting} is declared twice"
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
 if __name__ == "__main__":
+    SECRETS.write_text(secret_settings(), encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")
     for path in GENERATED:
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -6,7 +6,18 @@ from pathlib import Path
 import click
 import pytest
 
-from scripts.reference import GENERATED, PART, PARTS, REFERENCE, SCHEMA, commands, filled, schema
+from scripts.reference import (
+    GENERATED,
+    PART,
+    PARTS,
+    REFERENCE,
+    SCHEMA,
+    SECRETS,
+    commands,
+    filled,
+    schema,
+    secret_settings,
+)
 from tests.source import ROOT
 from tests.test_layers import FOLDERS
 from tidegate.job.model.metrics import COUNTERS
@@ -23,6 +34,10 @@ def test_generated_parts_are_what_the_code_says(path: Path) -> None:
 
 def test_the_schema_of_the_job_file_is_what_the_code_says() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == schema(), "run `make reference`"
+
+
+def test_the_hub_knows_which_settings_are_secret() -> None:
+    assert SECRETS.read_text(encoding="utf-8") == secret_settings(), "run `make reference`"
 
 
 def test_every_generated_part_stands_in_a_document() -> None:

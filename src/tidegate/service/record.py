@@ -136,7 +136,7 @@ def _content(record: JobRecord, sealer: Sealer) -> dict[str, Any]:
         "created": record.created.isoformat(),
         "changed": record.changed.isoformat(),
         "definition": sealer.seal(record.document.definition),
-        "arm": sealer.seal(record.document.arm),
+        "arm": sealer.seal_properties(record.document.arm),
         "streaming_units": record.document.scale.streaming_units,
         "wanted": record.wanted,
         "state": record.state.value,

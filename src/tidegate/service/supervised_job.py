@@ -17,7 +17,7 @@ from tidegate.service.metric_history import MetricHistory
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
-from tidegate.service.secrets import redacted
+from tidegate.service.secrets import redacted, redacted_properties
 from tidegate.service.settings import ServiceSettings
 from tidegate.service.sharing.shared_spark import SharedSpark, SparkUser
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
@@ -105,7 +105,7 @@ class SupervisedJob:
             state=self.state,
             reason=self._supervision.reason,
             definition=redacted(record.document.definition),
-            arm=redacted(record.document.arm),
+            arm=redacted_properties(record.document.arm),
             scale=record.document.scale,
             created=record.created,
             changed=record.changed,

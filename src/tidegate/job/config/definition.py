@@ -25,7 +25,7 @@ from tidegate.job.inputs.kinds import INPUTS, InputSection
 from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.inputs.protobuf import SUFFIXES
 from tidegate.job.model.errors import JobError
-from tidegate.job.model.section import Section
+from tidegate.job.model.section import Public, Section
 from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
 
 AnySection = TypeVar("AnySection", bound=Section)
@@ -96,7 +96,7 @@ class EarlyResultsDefinition(Section):
     period_s: float = Field(
         gt=0, description="a revision is written whenever the arrival of the inputs passes a multiple of this"
     )
-    outputs: dict[str, str] = Field(
+    outputs: dict[Public, Public] = Field(
         min_length=1, description="by output of the query, the output that its early results and final rows go to"
     )
 
@@ -104,7 +104,7 @@ class EarlyResultsDefinition(Section):
 class ExplanationsDefinition(Section):
     """What became of each event and why, as reported by `tidegate job explain`, as an output of the job."""
 
-    output: str = Field(description="the output the records go to; not one of the query's")
+    output: Public = Field(description="the output the records go to; not one of the query's")
     events: Literal["touched", "all"] = Field(
         default="touched", description="touched: those that a rule of time touched, or that were lost"
     )
@@ -114,8 +114,8 @@ class ExplanationsDefinition(Section):
 class JobDefinition(Section):
     """One job."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="letters, digits, '-', '_' and '.'")
-    query: str | None = Field(default=None, description="the query's text")
+    name: Public = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="letters, digits, '-', '_' and '.'")
+    query: Public | None = Field(default=None, description="the query's text")
     query_file: Path | None = Field(default=None, description="a file with the query; relative to the job file")
     compatibility_level: Literal["1.0", "1.1", "1.2"] = Field(default="1.2", description="of the query language")
     state_dir: Path | None = Field(
@@ -123,8 +123,10 @@ class JobDefinition(Section):
         description="where the journal and the data-error log are kept; default: NAME.state beside the job file",
     )
     event_ordering: EventOrdering = Field(default_factory=EventOrdering, description="the event-ordering policy")
-    inputs: dict[str, Annotated[InputSection, INPUTS]] = Field(min_length=1, description="by the name the query uses")
-    outputs: dict[str, Annotated[OutputSection, OUTPUTS]] = Field(
+    inputs: dict[Public, Annotated[InputSection, INPUTS]] = Field(
+        min_length=1, description="by the name the query uses"
+    )
+    outputs: dict[Public, Annotated[OutputSection, OUTPUTS]] = Field(
         default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
     )
     input_limits: InputLimits = Field(default_factory=InputLimits, description="how large one event or file may be")
@@ -153,7 +155,7 @@ class JobDefinition(Section):
         ge=0,
         description="how long the job waits for an input that cannot be reached, at its start or later",
     )
-    functions: dict[str, AnyFunction] = Field(
+    functions: dict[Public, AnyFunction] = Field(
         default_factory=dict,
         description="functions in Python or JavaScript, and models, by the name the query calls after `udf.` or `uda.`",
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
-from tidegate.job.model.section import Section
+from tidegate.job.model.section import Public, Section
 
 
 class FunctionDefinition(Section):
@@ -15,17 +15,17 @@ class FunctionDefinition(Section):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["module"]}, {"required": ["script"]}]})
 
-    module: str | None = Field(
+    module: Public | None = Field(
         default=None,
         description="a Python file or a script (`.js`), relative to the job file, or the name of an installed module",
     )
-    script: str | None = Field(
+    script: Public | None = Field(
         default=None, description="instead of a module: the text of a script in JavaScript, which defines `main`"
     )
-    function: str | None = Field(
+    function: Public | None = Field(
         default=None, description="the function's name in the module; default: NAME, of a script `main`"
     )
-    aggregate: str | None = Field(
+    aggregate: Public | None = Field(
         default=None, description="instead of a function: the name of an aggregate's class, of a script `main`"
     )
     vectorized: bool = Field(

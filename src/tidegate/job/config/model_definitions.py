@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tidegate.job.model.section import Section
+from tidegate.job.model.section import Public, Secret, SecretUrl, Section
 
 ValueType = Literal["any", "bigint", "float", "nvarchar(max)", "bit", "datetime", "record", "array"]
 
@@ -16,28 +16,28 @@ class AzureMLDefinition(Section):
     """A model behind an endpoint of Azure Machine Learning: a query calls it ``udf.NAME``."""
 
     type: Literal["azureml"]
-    endpoint: str = Field(description="the URL that requests are sent to")
-    api_key: str | None = Field(default=None, repr=False, description="the endpoint's key, sent as a bearer token")
+    endpoint: SecretUrl = Field(description="the URL that requests are sent to")
+    api_key: Secret | None = Field(default=None, repr=False, description="the endpoint's key, sent as a bearer token")
     request: Literal["inputs", "table", "records", "arrays"] = Field(
         default="inputs",
         description="the form of a request: `inputs` of designer and classic services, `table` of older classic ones, "
         "`records` or `arrays` in one member, of scoring scripts",
     )
-    input_name: str | None = Field(
+    input_name: Public | None = Field(
         default=None,
         description="the member of the request with the rows; default: `WebServiceInput0`, of a table `input1`, of "
         "records and arrays `data`; empty: none, the request is the list itself",
     )
-    inputs: tuple[str, ...] = Field(
+    inputs: tuple[Public, ...] = Field(
         default=(), description="the model's columns, in the order of the arguments; none: the argument is the row"
     )
     input_types: tuple[ValueType, ...] = Field(
         default=(), description="their types, which arguments are converted to; none: values are sent as they are"
     )
-    output_name: str | None = Field(
+    output_name: Public | None = Field(
         default=None, description="the member of the answer with the rows; may be omitted if there is only one"
     )
-    output: str | None = Field(
+    output: Public | None = Field(
         default=None, description="the column of the answer that is the function's value; default: the whole row"
     )
     output_type: ValueType = Field(default="any", description="the type that the value is converted to")
@@ -71,6 +71,6 @@ class OnnxDefinition(Section):
 
     type: Literal["onnx"]
     path: Path = Field(description="the model's file, relative to the job file")
-    output: str | None = Field(
+    output: Public | None = Field(
         default=None, description="the output that is the function's value; default: the only one, or a record of all"
     )

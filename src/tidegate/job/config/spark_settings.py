@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from tidegate.job.model.section import Section
+from tidegate.job.model.section import Public, SecretOptions, Section
 
 DEFAULT_MASTER = "local[2]"
 # Settings of Spark that have a name of their own here, so that there is one place to look for them.
@@ -26,10 +26,22 @@ class WhereRun(StrEnum):
     SPARK = "spark"
 
 
+_PUBLIC_PROPERTIES = (
+    "spark.cores.max",
+    "spark.driver.memory",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.local.dir",
+    "spark.sql.shuffle.partitions",
+    "spark.ui.port",
+)
+
+
 class SparkSettings(Section):
     """Where the job runs on Spark, and Spark's own settings; options of the command line take precedence."""
 
-    master: str | None = Field(
+    master: Public | None = Field(
         default=None,
         min_length=1,
         description=f"Spark master URL, such as local[4] or spark://HOST:7077; default: {DEFAULT_MASTER}",
@@ -48,7 +60,7 @@ class SparkSettings(Section):
         description="how much of a backlog one step reads, on Spark or not; default: a million",
     )
     ui: bool = Field(default=False, description="serve Spark's web UI while the job runs; its address is logged")
-    conf: dict[str, str] = Field(
+    conf: Annotated[dict[str, str], SecretOptions(_PUBLIC_PROPERTIES)] = Field(
         default_factory=dict, description='Spark configuration properties, such as "spark.executor.memory" = "4g"'
     )
 

@@ -12,12 +12,13 @@ from pydantic import Field
 
 from tidegate.job.inputs.protobuf import SUFFIXES, ProtobufDeserializer, protobuf_deserializer
 from tidegate.job.model.errors import InputError
+from tidegate.job.model.section import Public
 from tidegate.job.model.user_module import load_module
 
 CUSTOM = "custom"
 PROTOBUF = "protobuf"
 DeserializerName = Annotated[
-    str | None,
+    Public | None,
     Field(
         pattern=r"^.+:[A-Za-z_][\w.]*$",
         description="for the format custom: `FILE.py:NAME` (relative to the job file) or `MODULE:NAME`, a function "

@@ -21,6 +21,7 @@ from tidegate.job.inputs.kinds import (
     StreamInput,
 )
 from tidegate.job.model.events import InputLog
+from tidegate.job.model.section import Public, Secret
 
 Compression = Annotated[Literal["none", "gzip", "deflate"], Field(description="how each body is compressed")]
 
@@ -28,14 +29,14 @@ Compression = Annotated[Literal["none", "gzip", "deflate"], Field(description="h
 class HubSettings(StreamInput):
     """Settings of an input that is read over AMQP."""
 
-    connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
-    event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
-    consumer_group: str = Field(default="$Default", description="the consumer group to read in")
+    connection_string: Secret = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
+    event_hub: Public | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
+    consumer_group: Public = Field(default="$Default", description="the consumer group to read in")
     segments: Literal["auto", "never"] = Field(
         default="auto",
         description="auto: read the hub's files where they are on the reading machine; never: its network",
     )
-    format: Annotated[str, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
+    format: Annotated[Public, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
     delimiter: Delimiter = ","
     columns: Columns = ()
     encoding: Encoding = "utf-8"

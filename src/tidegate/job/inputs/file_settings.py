@@ -10,19 +10,20 @@ from tidegate.blobs import PathPattern, PatternError
 from tidegate.engine import Format, Limits
 from tidegate.job.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.job.inputs.kinds import InputSection
+from tidegate.job.model.section import Public
 from tidegate.job.model.storage_account import StorageAccountSection
 
-Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
+Delimiter = Annotated[Public, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
 Columns = Annotated[
-    tuple[str, ...], Field(description="the columns of CSV whose first line does not name them, in their order")
+    tuple[Public, ...], Field(description="the columns of CSV whose first line does not name them, in their order")
 ]
 Encoding = Annotated[Literal["utf-8", "utf-16", "latin-1"], Field(description="the encoding of JSON and CSV")]
 FileCompression = Annotated[
     Literal["auto", "none", "gzip", "deflate"],
     Field(description="how each file is compressed; auto: gzip where its name ends in .gz"),
 ]
-DateFormat = Annotated[str, Field(description="how `{date}` is written, such as YYYY-MM-DD or YYYY/MM/DD")]
-TimeFormat = Annotated[str, Field(description="how `{time}` is written, such as HH-mm, HH/mm or HH")]
+DateFormat = Annotated[Public, Field(description="how `{date}` is written, such as YYYY-MM-DD or YYYY/MM/DD")]
+TimeFormat = Annotated[Public, Field(description="how `{time}` is written, such as HH-mm, HH/mm or HH")]
 
 
 class FileSettings(StorageAccountSection, InputSection):
@@ -30,7 +31,7 @@ class FileSettings(StorageAccountSection, InputSection):
 
     date_format: DateFormat = "YYYY-MM-DD"
     time_format: TimeFormat = "HH-mm"
-    format: str = "json"
+    format: Public = "json"
     delimiter: Delimiter = ","
     columns: Columns = ()
     encoding: Encoding = "utf-8"

@@ -35,6 +35,7 @@ from tidegate.job.inputs.kinds import (
 )
 from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.events import InputLog, PartitionEnd
+from tidegate.job.model.section import Public, SecretUrl
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 
 LOOK_EVERY_S = 1.0
@@ -57,14 +58,14 @@ class FilesInput(FileSettings, StreamInput):
     }
 
     type: Literal["files"]
-    path: str = Field(
+    path: SecretUrl = Field(
         description="a file, a folder, or a pattern with `*`, `**`, `?`, `{date}`, `{time}` and `{partition}`; "
         "relative to the job file, or `az://CONTAINER/…`, `s3://…`, `gs://…`"
     )
-    format: Annotated[str, FormatName(others=("capture",))] = Field(
+    format: Annotated[Public, FormatName(others=("capture",))] = Field(
         default="json", description="the format of a file; capture: the files that an event hub's Capture writes"
     )
-    body: Annotated[str, FormatName(in_events=True)] = Field(
+    body: Annotated[Public, FormatName(in_events=True)] = Field(
         default="json", description="the format of the bodies in files of Capture"
     )
     partitions: int | None = Field(
@@ -74,7 +75,7 @@ class FilesInput(FileSettings, StreamInput):
         description="how many there are, where names or files of Capture say which partition an event is from; "
         "default: those that have files when the job starts",
     )
-    arrival_column: str | None = Field(
+    arrival_column: Public | None = Field(
         default=None, description="a column that says when a row arrived, instead of the time of its file"
     )
     watch: bool = Field(

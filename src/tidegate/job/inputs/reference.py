@@ -30,6 +30,7 @@ from tidegate.job.inputs.file_settings import FileSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
 from tidegate.job.model.errors import InputError, InputUnavailableError
+from tidegate.job.model.section import Public, SecretUrl
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
 
@@ -45,10 +46,10 @@ class ReferenceInput(FileSettings, ReferenceSection):
     without, a file that changes is a new table from the time of the change on."""
 
     type: Literal["reference"]
-    path: str = Field(
+    path: SecretUrl = Field(
         description="a file, or a pattern with `{date}` and `{time}`; relative to the job file, or `az://CONTAINER/…` …"
     )
-    format: Annotated[str, FormatName()] = Field(default="json", description="the format of a file")
+    format: Annotated[Public, FormatName()] = Field(default="json", description="the format of a file")
 
     def open_tables(self) -> ReferenceTables:
         pattern = self.pattern()

@@ -32,6 +32,7 @@ from tidegate.blobs import Blob, BlobError
 from tidegate.engine import JSON, Format, Limits
 from tidegate.job.inputs.kinds import INPUTS
 from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
+from tidegate.job.model.section import Public, Secret
 from tidegate.ordering import TICKS_PER_SECOND, format_time
 
 Row = dict[str, Any]
@@ -57,9 +58,9 @@ class SqlReferenceInput(ReferenceSection):
     )
 
     type: Literal["sql_reference"]
-    connection_string: str = Field(description="`postgresql://USER:PASSWORD@HOST/DATABASE`, or `sqlite:///FILE`")
-    snapshot_query: str = Field(description="the query whose rows are the table; it may use `@snapshotTime`")
-    delta_query: str | None = Field(
+    connection_string: Secret = Field(description="`postgresql://USER:PASSWORD@HOST/DATABASE`, or `sqlite:///FILE`")
+    snapshot_query: Public = Field(description="the query whose rows are the table; it may use `@snapshotTime`")
+    delta_query: Public | None = Field(
         default=None,
         description="a query for the changes between `@deltaStartTime` and `@deltaEndTime`, with `_operation_` 1 for "
         "rows that came and 2 for rows that went; asked instead of the first between full snapshots",

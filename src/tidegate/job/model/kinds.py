@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from tidegate.job.model.section import Section
+from tidegate.job.model.section import Public, Section
 
 
 class KindSection(Section):
@@ -30,7 +30,7 @@ class KindSection(Section):
 
     other_words: ClassVar[Mapping[str, str]] = {}
 
-    type: str
+    type: Public
 
 
 AnySection = TypeVar("AnySection", bound=KindSection)

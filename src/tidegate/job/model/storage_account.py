@@ -9,13 +9,14 @@ from pydantic import Field, model_validator
 from tidegate.blobs import is_azure
 from tidegate.blobs.object_store import CONNECTION_STRING, azure_config
 from tidegate.job.model.kinds import KindSection
+from tidegate.job.model.section import Secret, SecretUrl
 
 
 class StorageAccountSection(KindSection):
     """A section with a path that may be in a container of Blob storage."""
 
-    path: str
-    connection_string: str | None = Field(
+    path: SecretUrl
+    connection_string: Secret | None = Field(
         default=None,
         description="of the storage account, for a path such as `az://CONTAINER/…`; default: "
         f"`{CONNECTION_STRING}` of the environment",

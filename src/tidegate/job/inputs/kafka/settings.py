@@ -26,8 +26,18 @@ from tidegate.job.inputs.kinds import (
 )
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.events import InputLog
+from tidegate.job.model.section import Public, Secret, SecretOptions, SecretUrl
 
 _EVENT_HUBS_PORT = 9093
+_PUBLIC_OPTIONS = (
+    "client.id",
+    "client.rack",
+    "fetch.max.bytes",
+    "fetch.min.bytes",
+    "fetch.wait.max.ms",
+    "max.partition.fetch.bytes",
+    "ssl.ca.location",
+)
 
 
 @INPUTS.register
@@ -38,12 +48,12 @@ class KafkaInput(StreamInput):
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("confluent", "redpanda", "topic"), 'write type = "kafka"')
 
     type: Literal["kafka"]
-    bootstrap_servers: str | None = Field(default=None, description="`host:port`, separated by commas")
-    connection_string: str | None = Field(
+    bootstrap_servers: Public | None = Field(default=None, description="`host:port`, separated by commas")
+    connection_string: Secret | None = Field(
         default=None, description="of an Event Hubs namespace, instead of bootstrap_servers and a password"
     )
-    topic: str = Field(description="the topic; several are separated by commas, and each of their partitions counts")
-    consumer_group: str = Field(
+    topic: Public = Field(description="the topic; several are separated by commas, and each of their partitions counts")
+    consumer_group: Public = Field(
         default="tidegate", description="the group that the job reads as; its positions are in the job's journal"
     )
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
@@ -52,21 +62,21 @@ class KafkaInput(StreamInput):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="PLAIN", description="how the job signs in, with sasl_plaintext and sasl_ssl"
     )
-    username: str | None = Field(default=None, description="for signing in")
-    password: str | None = Field(default=None, description="for signing in")
-    format: Annotated[str, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
+    username: Public | None = Field(default=None, description="for signing in")
+    password: Secret | None = Field(default=None, description="for signing in")
+    format: Annotated[Public, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
     delimiter: Delimiter = ","
     columns: Columns = ()
     encoding: Encoding = "utf-8"
     compression: Compression = "none"
     deserializer: DeserializerName = None
     message_prefix: Prefix = "none"
-    schema_registry: str | None = Field(
+    schema_registry: SecretUrl | None = Field(
         default=None, description="the registry's address: bodies begin with the number of their schema there"
     )
-    schema_registry_username: str | None = Field(default=None, description="for signing in to the registry")
-    schema_registry_password: str | None = Field(default=None, description="for signing in to the registry")
-    options: dict[str, str | int | float | bool] = Field(
+    schema_registry_username: Public | None = Field(default=None, description="for signing in to the registry")
+    schema_registry_password: Secret | None = Field(default=None, description="for signing in to the registry")
+    options: Annotated[dict[str, str | int | float | bool], SecretOptions(_PUBLIC_OPTIONS)] = Field(
         default_factory=dict, description="further settings of librdkafka, such as `fetch.max.bytes`"
     )
     estimate_arrival: EstimateArrival = True

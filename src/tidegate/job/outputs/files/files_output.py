@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from tidegate.engine import ResultRows
 from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, SecretUrl
 from tidegate.job.model.storage_account import StorageAccountSection
 from tidegate.job.outputs.arrow_tables import Misfit
 from tidegate.job.outputs.column_types import ColumnType
@@ -60,12 +61,12 @@ class FilesOutput(StorageAccountSection, OutputSection):
     )
 
     type: Literal["files"]
-    path: str = Field(
+    path: SecretUrl = Field(
         description="a folder, with `{date}`, `{time}`, `{datetime:yyyy/MM}`, `{partition}` or the name of a column in "
         "braces; relative to the job file, or `az://CONTAINER/…`, `abfss://…`, `s3://…`, `gs://…`"
     )
-    date_format: str = Field(default="YYYY/MM/DD", description="how `{date}` is written, such as YYYY-MM-DD")
-    time_format: str = Field(default="HH", description="how `{time}` is written, such as HH or HH/mm")
+    date_format: Public = Field(default="YYYY/MM/DD", description="how `{date}` is written, such as YYYY-MM-DD")
+    time_format: Public = Field(default="HH", description="how `{time}` is written, such as HH or HH/mm")
     format: Literal["json", "csv", "avro", "parquet"] = Field(default="json", description="how a result is written")
     json_format: Literal["line separated", "array"] = Field(
         default="line separated", description="a line for each result, or one array of them all"
@@ -73,7 +74,7 @@ class FilesOutput(StorageAccountSection, OutputSection):
     csv_delimiter: Literal["comma", "semicolon", "tab", "pipe", "space"] = Field(
         default="comma", description="the delimiter between the fields of a line"
     )
-    columns: dict[str, ColumnType] = Field(
+    columns: dict[Public, ColumnType] = Field(
         default_factory=dict, description="the types of columns of Avro and Parquet that the query does not determine"
     )
     minimum_rows: int = Field(

@@ -27,6 +27,7 @@ from pydantic import Field
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.messaging.http_client import HttpClient, Reply
@@ -59,10 +60,10 @@ class CosmosDbOutput(OutputSection):
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("cosmos", "documentdb"), 'write type = "cosmosdb"')
 
     type: Literal["cosmosdb"]
-    connection_string: str = Field(description="AccountEndpoint=https://…;AccountKey=…;")
-    database: str = Field(description="the name of the database, which exists")
-    container: str = Field(description="the name of the container, which exists")
-    document_id: str | None = Field(
+    connection_string: Secret = Field(description="AccountEndpoint=https://…;AccountKey=…;")
+    database: Public = Field(description="the name of the database, which exists")
+    container: Public = Field(description="the name of the container, which exists")
+    document_id: Public | None = Field(
         default=None,
         description="the column with a document's id: a later result with the same replaces it; without it, each "
         "result is a document of its own",

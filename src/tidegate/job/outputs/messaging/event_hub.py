@@ -28,6 +28,7 @@ from tidegate.engine import ResultRows
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.model.encoded_rows import Elsewhere, EncodedRows, Encoder, Piece, opened_frame
 from tidegate.job.model.errors import JobError, OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.messaging.hub_events import (
     LOST,
@@ -76,16 +77,16 @@ class EventHubOutput(MessageSettings):
     """An event hub, Tidegate's or Azure's: an event for each result."""
 
     type: Literal["eventhub"]
-    connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
-    event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
-    partition_key: str | None = Field(
+    connection_string: Secret = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
+    event_hub: Public | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
+    partition_key: Public | None = Field(
         default=None,
         description="the column whose value decides the partition; without it, results go to partitions in turn",
     )
-    system_property_columns: dict[str, str] = Field(
+    system_property_columns: dict[Public, Public] = Field(
         default_factory=dict, description="by system property of the event (`MessageId`, `Subject` …), its column"
     )
-    consumer_group: str = Field(
+    consumer_group: Public = Field(
         default="$Default", description="the consumer group for reading back the end of a non-Tidegate hub"
     )
 

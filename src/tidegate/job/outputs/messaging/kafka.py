@@ -17,7 +17,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,7 @@ from tidegate.client import ClientError, ConnectionString
 from tidegate.engine import ResultRows
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret, SecretOptions
 from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
@@ -45,6 +46,16 @@ _READY_WITHIN_S = 5.0
 _EVENT_HUBS_PORT = 9093
 _MESSAGE_OVERHEAD_BYTES = 512  # of a message and of the batch that holds it
 _NO_OFFSET = -1001
+_PUBLIC_OPTIONS = (
+    "acks",
+    "batch.size",
+    "client.id",
+    "compression.level",
+    "compression.type",
+    "linger.ms",
+    "message.timeout.ms",
+    "ssl.ca.location",
+)
 # The library writes to standard error otherwise, and all of it again as errors of calls.
 _SILENT = logging.getLogger("tidegate.kafka")
 _SILENT.addHandler(logging.NullHandler())
@@ -60,12 +71,12 @@ class KafkaOutput(MessageSettings):
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("confluent", "redpanda"), 'write type = "kafka"')
 
     type: Literal["kafka"]
-    bootstrap_servers: str | None = Field(default=None, description="`host:port`, separated by commas")
-    connection_string: str | None = Field(
+    bootstrap_servers: Public | None = Field(default=None, description="`host:port`, separated by commas")
+    connection_string: Secret | None = Field(
         default=None, description="of an Event Hubs namespace, instead of bootstrap_servers and a password"
     )
-    topic: str = Field(description="the topic; it is not created, unless the cluster does so by itself")
-    partition_key: str | None = Field(
+    topic: Public = Field(description="the topic; it is not created, unless the cluster does so by itself")
+    partition_key: Public | None = Field(
         default=None,
         description="the column that becomes the key and decides the partition; without it, results go to partitions "
         "in turn",
@@ -76,8 +87,8 @@ class KafkaOutput(MessageSettings):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="PLAIN", description="how the job signs in, with sasl_plaintext and sasl_ssl"
     )
-    username: str | None = Field(default=None, description="for signing in")
-    password: str | None = Field(default=None, description="for signing in")
+    username: Public | None = Field(default=None, description="for signing in")
+    password: Secret | None = Field(default=None, description="for signing in")
     transactions: bool = Field(
         default=True, description="false, for clusters without them: results may be there twice after a kill"
     )
@@ -87,7 +98,7 @@ class KafkaOutput(MessageSettings):
         "result: end the job, or continue from the journal's",
     )
     max_message_bytes: int = Field(default=1_000_000, ge=1_000, description="the largest message the topic accepts")
-    options: dict[str, str | int | float | bool] = Field(
+    options: Annotated[dict[str, str | int | float | bool], SecretOptions(_PUBLIC_OPTIONS)] = Field(
         default_factory=dict, description="further settings of librdkafka, such as `compression.type`"
     )
 

@@ -13,6 +13,7 @@ from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Datetime, Vector
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public
 from tidegate.job.outputs import values
 from tidegate.job.outputs.messaging.avro_schema import InvalidNameError
 from tidegate.job.outputs.messaging.bodies import BodySettings, Encoder, encoder_of, json_objects
@@ -32,7 +33,7 @@ _SAMPLES = 20
 class MessageSettings(BodySettings):
     """Settings common to outputs that send messages."""
 
-    property_columns: tuple[str, ...] = Field(
+    property_columns: tuple[Public, ...] = Field(
         default=(), description="columns that are sent as properties of the message and not in its body"
     )
 

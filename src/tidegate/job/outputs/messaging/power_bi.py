@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Secret
 from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.messaging.bodies import Body
@@ -35,7 +36,7 @@ class PowerBiOutput(OutputSection):
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("pbi", "dashboard"), 'write type = "powerbi"')
 
     type: Literal["powerbi"]
-    push_url: str = Field(description="the dataset's push URL, which contains its key")
+    push_url: Secret = Field(description="the dataset's push URL, which contains its key")
     requests_per_minute: float = Field(default=120, gt=0, description="how many requests the dataset accepts")
 
     def open_at(self, opening: OutputOpening) -> Output:

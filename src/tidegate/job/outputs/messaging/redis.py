@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.messaging.bodies import Body, json_objects
 from tidegate.job.outputs.messaging.message_rows import MessageRows, row_at
@@ -43,13 +44,15 @@ class RedisOutput(OutputSection):
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("valkey", "cache", "redisstream"), 'write type = "redis"')
 
     type: Literal["redis"]
-    connection_string: str = Field(description="`redis://:password@host:6379/0`, or `rediss://…` with TLS")
-    stream: str | None = Field(default=None, description="the stream to add entries to; their fields are the columns")
+    connection_string: Secret = Field(description="`redis://:password@host:6379/0`, or `rediss://…` with TLS")
+    stream: Public | None = Field(
+        default=None, description="the stream to add entries to; their fields are the columns"
+    )
     max_length: int | None = Field(default=None, ge=1, description="how many entries the stream keeps, about")
-    key_column: str | None = Field(
+    key_column: Public | None = Field(
         default=None, description="instead of a stream: the column whose value is the key that a result is stored under"
     )
-    key_prefix: str = Field(default="", description="what keys begin with, such as `device:`")
+    key_prefix: Public = Field(default="", description="what keys begin with, such as `device:`")
     value: Literal["json", "hash"] = Field(default="json", description="what is stored under a key")
     expire_s: int | None = Field(default=None, ge=1, description="after how many seconds a key is forgotten")
 

@@ -22,6 +22,7 @@ from tidegate.client.message_sender import MessageSender, Refusal, is_temporary
 from tidegate.client.producer import RefusedError
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.messaging.bodies import content_type_of
 from tidegate.job.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
@@ -52,17 +53,17 @@ class ServiceBusOutput(MessageSettings):
     )
 
     type: Literal["servicebus"]
-    connection_string: str = Field(
+    connection_string: Secret = Field(
         description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…, or `amqp://user:password@host:port` for "
         "another broker"
     )
-    queue: str | None = Field(default=None, description="the queue's name")
-    topic: str | None = Field(default=None, description="the topic's name, instead of a queue's")
-    system_property_columns: dict[str, str] = Field(
+    queue: Public | None = Field(default=None, description="the queue's name")
+    topic: Public | None = Field(default=None, description="the topic's name, instead of a queue's")
+    system_property_columns: dict[Public, Public] = Field(
         default_factory=dict,
         description="by system property of the message (`MessageId`, `SessionId`, `PartitionKey` …), its column",
     )
-    duplicate_id_property: str | None = Field(
+    duplicate_id_property: Public | None = Field(
         default=None,
         description="a property that repeats the message's id, for a broker that finds duplicates by it: "
         "`_AMQ_DUPL_ID` for ActiveMQ Artemis",

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.messaging.http_client import HttpClient, Reply
 from tidegate.job.outputs.messaging.lanes import Lanes, Outcome, Refused
@@ -67,16 +68,16 @@ class TableStorageOutput(OutputSection):
     )
 
     type: Literal["tablestorage"]
-    connection_string: str = Field(
+    connection_string: Secret = Field(
         description="of the storage account: AccountName=…;AccountKey=…;EndpointSuffix=…, or TableEndpoint=…; with a "
         "key or SharedAccessSignature=…; UseDevelopmentStorage=true is the emulator"
     )
-    table: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9]{2,62}$", description="its name; a missing table is created")
-    partition_key: str = Field(description="the column with an entity's partition key")
-    row_key: str = Field(
+    table: Public = Field(pattern=r"^[A-Za-z][A-Za-z0-9]{2,62}$", description="its name; a missing table is created")
+    partition_key: Public = Field(description="the column with an entity's partition key")
+    row_key: Public = Field(
         description="the column with an entity's row key; a later result with the same two keys replaces it"
     )
-    columns_to_remove: tuple[str, ...] = Field(default=(), description="columns that are left out of the entity")
+    columns_to_remove: tuple[Public, ...] = Field(default=(), description="columns that are left out of the entity")
     batch_size: int = Field(default=_MOST_ENTITIES, ge=1, le=_MOST_ENTITIES, description="entities in a transaction")
     parallel_requests: int = Field(default=4, ge=1, le=64, description="how many requests are open at a time")
 

@@ -9,11 +9,12 @@ Functions output": 100 rows or 256 KB at most, status 413 for smaller ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret, SecretOptions, SecretUrl
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.messaging.http_client import HttpClient
 from tidegate.job.outputs.messaging.http_sink import HttpSink, HttpSinkSettings
@@ -30,13 +31,15 @@ class WebhookOutput(OutputSection):
     )
 
     type: Literal["webhook"]
-    url: str = Field(description="where batches are posted")
-    key: str | None = Field(default=None, description="a function's key, sent as `x-functions-key`")
-    headers: dict[str, str] = Field(default_factory=dict, description="further headers, such as Authorization")
+    url: SecretUrl = Field(description="where batches are posted")
+    key: Secret | None = Field(default=None, description="a function's key, sent as `x-functions-key`")
+    headers: Annotated[dict[str, str], SecretOptions(("Content-Type", "User-Agent"))] = Field(
+        default_factory=dict, description="further headers, such as Authorization"
+    )
     max_batch_count: int = Field(default=100, ge=1, description="the most results in a batch")
     max_batch_bytes: int = Field(default=262_144, ge=2, description="the most bytes in a batch")
     parallel_requests: int = Field(default=1, ge=1, le=64, description="how many requests are open at a time")
-    partition_key: str | None = Field(
+    partition_key: Public | None = Field(
         default=None, description="with parallel requests, results with the same value in this column stay in order"
     )
     timeout_s: float = Field(default=100, gt=0, description="how long an answer may take")

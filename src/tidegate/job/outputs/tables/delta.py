@@ -18,6 +18,7 @@ from pydantic import Field
 
 from tidegate.blobs.object_store import CONNECTION_STRING, allows_plain_http, azure_config, is_azure, without_secrets
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import SecretUrl
 from tidegate.job.model.storage_account import StorageAccountSection
 from tidegate.job.outputs.arrow_tables import ARROW_TYPES
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
@@ -45,7 +46,7 @@ class DeltaOutput(StorageAccountSection, LakeSettings):
     )
 
     type: Literal["deltalake"]
-    path: str = Field(
+    path: SecretUrl = Field(
         description="the table's folder, created if it does not exist; relative to the job file, or "
         "`az://CONTAINER/…`, `abfss://…`, `s3://…`, `gs://…`"
     )

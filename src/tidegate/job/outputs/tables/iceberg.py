@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import Field
 
 from tidegate.blobs.object_store import without_secrets
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, SecretOptions, SecretUrl
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
 from tidegate.job.outputs.output import Identity, Output, OutputUnavailableError
@@ -40,25 +41,25 @@ class IcebergOutput(LakeSettings):
     """An Apache Iceberg table; a snapshot of it holds the results of a step."""
 
     type: Literal["iceberg"]
-    table: str = Field(
+    table: Public = Field(
         pattern=r"^[A-Za-z0-9_.-]+\.[A-Za-z0-9_-]+$",
         description="`namespace.table`, both created if they do not exist; it may be partitioned by `day(column)` too",
     )
-    path: str = Field(
+    path: SecretUrl = Field(
         description="the warehouse: the folder of a new table's files, relative to the job file, or `s3://…`"
     )
-    catalog: str | None = Field(
+    catalog: SecretUrl | None = Field(
         default=None,
         description="`sqlite:///FILE`, `postgresql://user:password@host/database`, or the address of a REST catalog; "
         "default: a SQLite database in the warehouse",
     )
-    catalog_name: str = Field(
+    catalog_name: Public = Field(
         default="default", description="the catalog's name; tables of a SQL catalog are found below it"
     )
     snapshots_to_keep: int = Field(
         default=50, ge=1, description="how many snapshots the table keeps, at least; older ones expire as new ones come"
     )
-    catalog_properties: dict[str, str] = Field(
+    catalog_properties: Annotated[dict[str, str], SecretOptions()] = Field(
         default_factory=dict, description="properties of pyiceberg's catalog, such as credentials of the warehouse"
     )
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from tidegate.engine import ResultRows
 from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public
 from tidegate.job.outputs.arrow_tables import ARROW_TYPES
 from tidegate.job.outputs.column_types import ColumnType
 from tidegate.job.outputs.kinds import OutputOpening, OutputSection
@@ -41,10 +42,10 @@ from tidegate.saql.plan.nodes import Type
 class LakeSettings(OutputSection):
     """Settings common to outputs in an open table format."""
 
-    columns: dict[str, ColumnType] = Field(
+    columns: dict[Public, ColumnType] = Field(
         default_factory=dict, description="the types of columns to create, where the query does not determine them"
     )
-    partition_by: tuple[str, ...] = Field(default=(), description="the columns that a new table is partitioned by")
+    partition_by: tuple[Public, ...] = Field(default=(), description="the columns that a new table is partitioned by")
     new_columns: Literal["add", "reject"] = Field(
         default="add", description="what happens to results with a column that the table does not have"
     )

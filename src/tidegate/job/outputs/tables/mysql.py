@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs import values
 from tidegate.job.outputs.column_types import Database, converter
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
@@ -56,8 +57,10 @@ class MysqlOutput(TableSettings):
     other_words: ClassVar[dict[str, str]] = {"mariadb": 'write type = "mysql"'}
 
     type: Literal["mysql"]
-    connection_string: str = Field(description=f"`{_EXAMPLE}`, with `?unix_socket=PATH` or `?ssl_ca=FILE` if need be")
-    table: str = Field(
+    connection_string: Secret = Field(
+        description=f"`{_EXAMPLE}`, with `?unix_socket=PATH` or `?ssl_ca=FILE` if need be"
+    )
+    table: Public = Field(
         pattern=r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
         description="`table` or `database.table`, created if it does not exist",
     )

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tidegate import outbound
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs import values
 from tidegate.job.outputs.column_types import Database, column_type, converter
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
@@ -77,8 +78,8 @@ class PostgresqlOutput(TableSettings):
     )
 
     type: Literal["postgresql"]
-    connection_string: str = Field(description="`postgresql://user:password@host/database`, or `host=… dbname=…`")
-    table: str = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, created if it does not exist")
+    connection_string: Secret = Field(description="`postgresql://user:password@host/database`, or `host=… dbname=…`")
+    table: Public = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, created if it does not exist")
 
     def open_at(self, opening: OutputOpening) -> Output:
         return TableOutput(self.database(drop=opening.drop), self, opening)

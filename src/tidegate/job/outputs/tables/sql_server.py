@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public, Secret
 from tidegate.job.outputs import values
 from tidegate.job.outputs.column_types import Database, converter
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
@@ -65,8 +66,8 @@ class SqlServerOutput(TableSettings):
     )
 
     type: Literal["sqlserver"]
-    connection_string: str = Field(description=f"`{_EXAMPLE}`, with `?encryption=require` for Azure SQL")
-    table: str = Field(
+    connection_string: Secret = Field(description=f"`{_EXAMPLE}`, with `?encryption=require` for Azure SQL")
+    table: Public = Field(
         pattern=r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
         description="`table` or `schema.table`, created if it does not exist",
     )

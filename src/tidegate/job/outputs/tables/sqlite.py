@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public
 from tidegate.job.outputs import values
 from tidegate.job.outputs.column_types import Database, column_type
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
@@ -57,7 +58,7 @@ class SqliteOutput(TableSettings):
 
     type: Literal["sqlite"]
     path: Path = Field(description="the database file, created if it does not exist; relative to the job file")
-    table: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, created if it does not exist")
+    table: Public = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, created if it does not exist")
 
     def open_at(self, opening: OutputOpening) -> Output:
         return TableOutput(self.database(drop=opening.drop), self, opening)

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.section import Public
 from tidegate.job.outputs.column_types import ColumnType
 from tidegate.job.outputs.kinds import OutputSection
 from tidegate.job.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
@@ -87,11 +88,11 @@ class StagingDatabase(TableDatabase, Protocol):
 class TableSettings(OutputSection):
     """Settings common to outputs that write a table."""
 
-    table: str
-    key: tuple[str, ...] = Field(
+    table: Public
+    key: tuple[Public, ...] = Field(
         default=(), description="columns that identify a row: a later result with the same values replaces it"
     )
-    columns: dict[str, ColumnType] = Field(
+    columns: dict[Public, ColumnType] = Field(
         default_factory=dict, description="the types of a table to create, where the query does not determine them"
     )
 
