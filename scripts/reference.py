@@ -32,7 +32,7 @@ from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.functions import isolate
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.limits import InputLimits
-from tidegate.job.model.section import SecretOptions
+from tidegate.job.model.section import SecretOptions, Section
 from tidegate.job.outputs.kinds import OUTPUTS
 from tidegate.saql.plan.aggregates import Distinct
 from tidegate.saql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
@@ -326,12 +326,13 @@ def schema() -> str:
 def secret_settings() -> str:
     """Whether each setting of a job file is secret, by the type of its section."""
     found: dict[str, dict[str, str | list[str]]] = {}
-    for name, section in (
+    kinds: tuple[tuple[str, type[Section]], ...] = (
         *INPUTS.by_name.items(),
         *OUTPUTS.by_name.items(),
         *FUNCTION_SECTIONS.items(),
         ("spark", SparkSettings),
-    ):
+    )
+    for name, section in kinds:
         known = found.setdefault(name, {})
         for setting, secrecy in section.secrecy().items():
             if isinstance(secrecy, SecretOptions):
