@@ -282,7 +282,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/job/model/test_retry_policy.py": (
         "job/model/errors",
         "job/model/kinds",
-        "job/model/section",
     ),
     "tests/spark/queries/test_evaluation.py": ("spark/queries/history", "spark/queries/sampling"),
     "tests/service/test_shared_spark.py": (
