@@ -10,27 +10,21 @@ from tidegate.saql.plan.names import METADATA_PROPERTIES
 from tidegate.saql.plan.nodes import (
     Aggregate,
     Call,
-    Cast,
     Column,
     Expr,
     Literal,
     Position,
     Query,
     Relation,
-    SystemTimestamp,
     Temporal,
-    Type,
     Window,
     WindowId,
 )
 from tidegate.saql.plan.same import fold
-from tidegate.saql.plan.types import is_datetime_text, is_number_text
 from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
 
 _COMPARISONS = frozenset(["equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal"])
 _DIVISIONS = frozenset(["divide", "divide_bigints", "modulo"])
-_ARITHMETIC = frozenset(["add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor"]) | _DIVISIONS
-_NUMBERS = frozenset([Type.BIGINT, Type.FLOAT])
 
 
 def lint(query: Query) -> list[Diagnostic]:
@@ -87,10 +81,15 @@ def _of_call(call: Call) -> Iterator[Diagnostic]:
             yield _warning(call.position, "a comparison with NULL is never true", "use IS NULL or IS NOT NULL")
         elif doubt := _of_comparison(call):
             yield _warning(call.position, *doubt)
+        elif function == "between" and _is_empty(*args[1:]):
+            low, high = map(expression, args[1:])
+            yield _warning(call.position, f"nothing is between {low} and {high}", "write the lower limit first")
     elif function == "in" and any(map(_is_null, args)):
         yield _warning(call.position, "a NULL in IN is equal to nothing", "use IS NULL OR … IN (…)")
-    elif function in _ARITHMETIC:
-        yield from _of_arithmetic(call)
+    elif function == "like" and any(map(_is_null, args)):
+        yield _warning(call.position, "LIKE with NULL is never true", "use IS NULL or IS NOT NULL")
+    elif function in _DIVISIONS:
+        yield from _of_division(call)
     elif function == "and":
         yield from _of_contradiction(call)
     elif function == "or":
@@ -104,33 +103,15 @@ def _of_comparison(call: Call) -> tuple[str, str] | None:
     constants = [arg.value for arg in call.args if isinstance(arg, Literal)]
     if len(constants) == len(call.args) and not (call.function == "equal" and constants[0] == constants[1]):
         return "this compares constants: it is the same for every row", "name a column on one side"
-    texts = [value for value in constants if isinstance(value, str)]
-    for arg in call.args:
-        if (
-            isinstance(arg, Cast)
-            and arg.type in _NUMBERS
-            and (wrong := [one for one in texts if not is_number_text(one)])
-        ):
-            return f"a {arg.type.value} is compared with the text '{wrong[0]}', which is no number", "compare it with 1"
-        if isinstance(arg, SystemTimestamp) and (wrong := [one for one in texts if not is_datetime_text(one)]):
-            return (
-                f"a datetime is compared with the text '{wrong[0]}', which is no time",
-                "write '2026-01-31T12:00:00Z'",
-            )
+    if call.function in _COMPARISONS and isinstance(call.args[0], Column) and fold(call.args[0]) == fold(call.args[1]):
+        return f"{expression(call.args[0])} is compared with itself", "name another column, or another source of it"
     return None
 
 
-def _of_arithmetic(call: Call) -> Iterator[Diagnostic]:
+def _of_division(call: Call) -> Iterator[Diagnostic]:
     """Yield what fails for every row."""
-    texts = [arg for arg in call.args if isinstance(arg, Literal) and isinstance(arg.value, str)]
-    others = [arg for arg in call.args if arg not in texts]
-    joins = call.function == "add" and not any(_is_certain_number(other) for other in others)
-    wrong = [text for text in texts if not is_number_text(str(text.value))]
-    if wrong and not joins:
-        hint = "CONCAT joins texts" if call.function == "add" else "name a column, or write a number without quotes"
-        yield _warning(call.position, f"the text '{wrong[0].value}' is no number: this fails for every row", hint)
     last = call.args[-1]
-    if call.function in _DIVISIONS and isinstance(last, Literal) and last.value in (0, 0.0):
+    if isinstance(last, Literal) and last.value in (0, 0.0):
         yield _warning(call.position, "a division by zero fails for every row", "write another divisor")
 
 
@@ -172,7 +153,9 @@ def _of_tautology(call: Call) -> Iterator[Diagnostic]:
 
 
 def _is_other(one: Literal, other: Literal) -> bool:
-    """Return whether no value is equal to both constants: 1 and '1' may be."""
+    """Return whether no value is equal to both constants: 1 and '1' may be, 'a' and 'A' are."""
+    if isinstance(one.value, str) and isinstance(other.value, str):
+        return one.value.lower() != other.value.lower()
     return isinstance(one.value, str) is isinstance(other.value, str) and one.value != other.value
 
 
@@ -188,14 +171,6 @@ def _of_property(call: Call) -> Iterator[Diagnostic]:
     yield _warning(written.position, f"there is no property {written.value}: it is NULL for every event", hint)
 
 
-def _is_certain_number(expr: Expr) -> bool:
-    if isinstance(expr, Cast):
-        return expr.type in _NUMBERS
-    if isinstance(expr, Call):
-        return expr.function in _ARITHMETIC - {"add"}
-    return isinstance(expr, Literal) and isinstance(expr.value, int | float)
-
-
 def _of_partitions(window: Window, keys: tuple[Expr, ...]) -> Iterator[Diagnostic]:
     own = {fold(key) for key in window.partition_by}
     across = [expression(key) for key in keys if fold(key) not in own and not isinstance(key, WindowId)]
@@ -203,6 +178,13 @@ def _of_partitions(window: Window, keys: tuple[Expr, ...]) -> Iterator[Diagnosti
         names = " and ".join(across)
         message = f"one {window.word} for every {names}: an event of any of them keeps it open for all"
         yield _warning(window.position, message, f"{window.names[0]}(…) OVER (PARTITION BY {', '.join(across)})")
+
+
+def _is_empty(low: Expr, high: Expr) -> bool:
+    """Return whether two limits are constant numbers, and the lower one is above the other."""
+    if not (isinstance(low, Literal) and isinstance(high, Literal)):
+        return False
+    return isinstance(low.value, int | float) and isinstance(high.value, int | float) and low.value > high.value
 
 
 def _is_null(expr: Expr) -> bool:

@@ -45,7 +45,10 @@ def note_aliases(context: Context, scope: Scope, node: syntax.Select, *, grouped
     given = {name: item for name, item in given.items() if name not in _columns(catalog, node)}
     if not given:
         return
-    places = [node.where, *([] if grouped else [node.having]), *node.group_by, *(item.value for item in node.items)]
+    tables = list(_tables(node))
+    places = [part for table in tables for part in (table.timestamp_by, *table.over, *table.partition_by)]
+    places += [node.where, *([] if grouped else [node.having])]
+    places += [*node.group_by, *(item.value for item in node.items)]
     for clause in node.source.rest:
         places += clause.function.args if isinstance(clause, syntax.ApplyClause) else [clause.on]
     for place in places:
@@ -81,26 +84,32 @@ def note_unread_steps(report: Report, script: syntax.Script) -> None:
 def _columns(catalog: Catalog, node: syntax.Select) -> set[str]:
     """Return names, in lower case, that a SELECT shows to be columns of what it reads.
 
-    `CAST(a AS float) AS a` shows it of `a`, and so does `TIMESTAMP BY a`.
+    `CAST(a AS float) AS a` shows it of `a`, and so does `TIMESTAMP BY a`, unless the SELECT makes `a` of other columns.
     """
-    shown = set()
+    shown, made = set(), set()
     for place, item in enumerate(node.items, start=1):
         if item.alias is None:
             if isinstance(item.value, syntax.Path):
                 shown.add(default_name(item.value, place).lower())
             continue
         name = item.alias.text.lower()
-        shown |= {name for path in _paths_in(catalog, item.value) if name in _names_of(path)}
+        read = list(_paths_in(catalog, item.value))
+        shown |= {name for path in read if name in _names_of(path)}
+        made |= {name} if any(path.words[0].text.lower() != "system" for path in read) else set()
+    for table in _tables(node):
+        for part in (table.timestamp_by, *table.over, *table.partition_by):
+            for path in () if part is None else _paths_in(catalog, part):
+                shown |= _names_of(path) - made
+    return shown
+
+
+def _tables(node: syntax.Select) -> Iterator[syntax.Table]:
+    """Yield the inputs and steps that a SELECT reads by name."""
     joined = [clause.source for clause in node.source.rest if isinstance(clause, syntax.JoinClause)]
     for source in (node.source.first, *joined):
         table = source.source if isinstance(source, syntax.Matched) else source
         if isinstance(table, syntax.Table):
-            timed = [table.timestamp_by] if table.timestamp_by is not None else []
-            of_events = [
-                path for part in (*timed, *table.over, *table.partition_by) for path in _paths_in(catalog, part)
-            ]
-            shown |= {name for path in of_events for name in _names_of(path)}
-    return shown
+            yield table
 
 
 def _names_of(path: syntax.Path) -> set[str]:

@@ -72,6 +72,7 @@ class GroupLowerer(RowLowerer):
         keys: the expressions of GROUP BY, over rows.
         calls: the aggregates found so far.
         alias: the alias of the current item, for hints.
+        given: the expressions that SELECT gives names to, as written, by name in lower case, for hints.
     """
 
     def __init__(self, rows: RowLowerer, keys: tuple[Expr, ...], place: str) -> None:
@@ -81,6 +82,7 @@ class GroupLowerer(RowLowerer):
         self.folded = [fold(key) for key in keys]
         self.calls: list[AggregateCall] = []
         self.alias: str | None = None
+        self.given: dict[str, str] = {}
         # Items of the SELECT list by lower-case name, which HAVING may use too: the SELECT page forbids it, but the
         # documentation's example of several outputs does it, and a name that is not a key has no other meaning there.
         self.named: dict[str, Expr] = {}
@@ -133,6 +135,8 @@ class GroupLowerer(RowLowerer):
             return Literal(node.words[0].text, self.position(node))
         name = self.report.text(node.span)
         hint = f"add {name} to GROUP BY, or aggregate it: MAX({name})"
+        if (written := self.given.get(name.lower())) is not None:
+            hint = f"write {written} again, or make {name} in a WITH step"
         if self.alias is not None and self.alias.lower() in {
             key.path[-1].lower() for key in self.keys if isinstance(key, Column)
         }:

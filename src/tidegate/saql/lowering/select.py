@@ -83,6 +83,9 @@ class SelectLowerer:
         else:
             keys, window = self._group_by(node, plan)
             groups = GroupLowerer(rows, keys, "SELECT")
+            groups.given = {
+                item.alias.text.lower(): self._report.text(item.value.span) for item in node.items if item.alias
+            }
             items = self._items(node, groups, plan)
             groups.named = {item.name.lower(): item.expr for item in items if isinstance(item, Item)}
             having = None if node.having is None else groups.condition(node.having)

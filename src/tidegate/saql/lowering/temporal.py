@@ -316,6 +316,11 @@ def orders(lowerer: ExpressionLowerer, node: syntax.Function, aggregate: Aggrega
         expr = lowerer.value(ordering.value)
         if message := types.refusal(ArgumentKind.ORDERED, lowerer.type_of(expr), None):
             lowerer.report.error(ordering.value.span, message, "order by a bigint, float or datetime")
+        elif aggregate.ranks_numbers and (lowerer.is_text(expr) or lowerer.type_of(expr) is Type.DATETIME):
+            # "The expression must evaluate to a numeric type" (PERCENTILE_DISC page); text is not made a number again.
+            made = "text" if lowerer.is_text(expr) else "datetimes"
+            hint = "TRY_CAST(… AS float) leaves out what is no number" if made == "text" else "order by a number"
+            lowerer.report.error(ordering.value.span, f"{name} orders by numbers, and these are {made}", hint)
         found.append(Order(lowerer.ordered(expr), ordering.descending))
     return tuple(found)
 

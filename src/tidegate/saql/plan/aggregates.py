@@ -35,7 +35,7 @@ class AggregateSignature(ABC):
         gathers_rows: without a value it aggregates whole rows.
         counts_rows: without a value, or with `*`, it needs no value at all.
         ranked: it needs ORDER BY inside its OVER; ``ranks_by`` is how many expressions that may have, None for any
-            number.
+            number, and ``ranks_numbers`` whether those must be numbers.
         distinct: what DISTINCT does.
         with_limit: whether it may have OVER (… LIMIT DURATION …).
     """
@@ -48,6 +48,7 @@ class AggregateSignature(ABC):
     counts_rows: ClassVar[bool] = False
     ranked: ClassVar[bool] = False
     ranks_by: ClassVar[int | None] = None
+    ranks_numbers: ClassVar[bool] = False
     distinct: ClassVar[Distinct] = Distinct.REFUSED
     with_limit: ClassVar[bool] = False
 

@@ -35,7 +35,8 @@ INSTEAD = {
     **dict.fromkeys(("bool", "boolean"), "bit"),
 }
 
-_NUMERIC = frozenset([Type.BIGINT, Type.FLOAT, Type.BIT])
+NUMERIC = frozenset([Type.BIGINT, Type.FLOAT, Type.BIT])
+"""The types that are calculated with, and compared with each other by value."""
 _NESTED = frozenset([Type.RECORD, Type.ARRAY])
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
@@ -79,7 +80,7 @@ def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
         case ArgumentKind.NUMBER | ArgumentKind.INTEGER if type_ is Type.NVARCHAR:
             return None if text is None or is_number_text(text) else f"the text '{_short(text)}' is not a number"
         case ArgumentKind.NUMBER | ArgumentKind.INTEGER:
-            return None if type_ in _NUMERIC else f"{_a(type_)} is not a number"
+            return None if type_ in NUMERIC else f"{_a(type_)} is not a number"
         case ArgumentKind.DATETIME if type_ is Type.NVARCHAR:
             usable = text is None or is_datetime_text(text)
             return None if usable else f"the text '{_short(str(text))}' is not a date in ISO 8601"
@@ -133,8 +134,23 @@ def comparison_refusal(left: Type, right: Type) -> str | None:
     """Return why two values can never be compared; None if they can be."""
     if (left in _NESTED) != (right in _NESTED) and Type.ANY not in (left, right):
         return f"{_a(left)} and {_a(right)} cannot be compared"
-    if Type.DATETIME in (left, right) and (left in _NUMERIC or right in _NUMERIC):
+    if Type.DATETIME in (left, right) and (left in NUMERIC or right in NUMERIC):
         return f"{_a(left)} and {_a(right)} cannot be compared"
+    return None
+
+
+def comparison_doubt(type_: Type, constant: object) -> tuple[str, str] | None:
+    """Return why comparing values of a type with a constant fails for every row, and what to write, or None."""
+    if not isinstance(constant, str):
+        return None
+    compared = f"{_a(type_)} is compared with the text '{_short(constant)}', which is no"
+    if type_ is Type.DATETIME and not is_datetime_text(constant):
+        return f"{compared} time", "write '2026-01-31T12:00:00Z'"
+    if type_ in NUMERIC and not is_number_text(constant):
+        if type_ is not Type.BIT:
+            return f"{compared} number", "compare it with 1"
+        if constant.strip().lower() not in ("true", "false"):
+            return f"{compared} bit", "compare it with 1 or 0"
     return None
 
 
@@ -152,7 +168,7 @@ def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
             return Type.ANY, f"{_a(type_)} is not a number"
     if sign == "+" and left is right is Type.NVARCHAR:
         return Type.NVARCHAR, None
-    if Type.FLOAT in (left, right) and left in _NUMERIC and right in _NUMERIC and sign in "+-*/":
+    if Type.FLOAT in (left, right) and left in NUMERIC and right in NUMERIC and sign in "+-*/":
         return Type.FLOAT, None
     if left is right is Type.BIGINT:
         return Type.BIGINT, None
@@ -161,7 +177,7 @@ def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
 
 def highest(types: Sequence[Type]) -> Type:
     """Return the type of the highest precedence: float, bigint, bit. Types that are not numbers have no precedence."""
-    if types and set(types) <= _NUMERIC:
+    if types and set(types) <= NUMERIC:
         return next(type_ for type_ in (Type.FLOAT, Type.BIGINT, Type.BIT) if type_ in types)
     return common(types)
 

@@ -25,6 +25,7 @@ class _Percentile(AggregateFunction):
 
     ranked = True
     ranks_by = 1
+    ranks_numbers = True
     continuous: ClassVar[bool]
 
     def summary(self, call: plan.AggregateCall) -> DistinctValues:
