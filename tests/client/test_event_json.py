@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.amqp import Message, Properties
 from tidegate.amqp.encoding.types import (
     Array,
     Byte,
@@ -27,6 +28,7 @@ from tidegate.amqp.encoding.types import (
     Ulong,
     Ushort,
 )
+from tidegate.client.event import details_of
 from tidegate.client.event_json import from_json, to_json
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -103,3 +105,36 @@ def test_what_json_can_say_is_said_plainly() -> None:
 def test_what_is_no_property_is_refused(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(value)
+
+
+def test_every_field_of_amqp_properties_is_a_system_property() -> None:
+    properties = Properties(
+        message_id="m",
+        user_id=b"u",
+        to="t",
+        subject="s",
+        reply_to="r",
+        correlation_id="c",
+        content_type="ct",
+        content_encoding="ce",
+        absolute_expiry_time_ms=1_769_860_900_000,
+        creation_time_ms=1_769_860_800_000,
+        group_id="g",
+        group_sequence=5,
+        reply_to_group_id="rg",
+    )
+    assert details_of(Message(properties=properties)).system_properties == {
+        "message-id": "m",
+        "user-id": "u",
+        "to": "t",
+        "subject": "s",
+        "reply-to": "r",
+        "correlation-id": "c",
+        "content-type": "ct",
+        "content-encoding": "ce",
+        "absolute-expiry-time": "1769860900000",
+        "creation-time": "1769860800000",
+        "group-id": "g",
+        "group-sequence": "5",
+        "reply-to-group-id": "rg",
+    }

@@ -11,9 +11,9 @@ from tidegate.amqp import Message, parse_message
 
 PARTITION_KEY, PUBLISHER = "x-opt-partition-key", "x-opt-publisher"
 _BROKER_ANNOTATIONS = frozenset(("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"))
-# The fields of AMQP's properties that are useful to readers, under the names that Microsoft's clients use.
+# The fields of AMQP's properties under the names that Microsoft's clients use; times are milliseconds since 1970.
 _PROPERTIES = {
-    field: field.replace("_", "-")
+    field: field.removesuffix("_ms").replace("_", "-")
     for field in (
         "message_id",
         "user_id",
@@ -23,6 +23,8 @@ _PROPERTIES = {
         "correlation_id",
         "content_type",
         "content_encoding",
+        "absolute_expiry_time_ms",
+        "creation_time_ms",
         "group_id",
         "group_sequence",
         "reply_to_group_id",

@@ -1,7 +1,9 @@
-"""Notices about names that a query reads in another way than its author may think.
+"""Notices about names that a query reads in another way than its author may think, and about expressions that fail for
+every row.
 
-The language has no error for these: any name may be a column of an event. Each is read as the language says, and the
-notice says how. Nothing is said of a name that the query itself shows to be a column.
+The language has no error for these: any name may be a column of an event, and a row that fails is one row less. Each
+is read as the language says, and the notice says how. Nothing is said of a name that the query itself shows to be a
+column.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from tidegate.saql.lowering.report import Report
 from tidegate.saql.lowering.scope import Scope
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
+from tidegate.saql.plan import types
 from tidegate.saql.plan.catalog import Catalog
+from tidegate.saql.plan.nodes import Call, Expr, Literal, Type
 from tidegate.saql.plan.signatures import ArgumentKind
 
 _ARRIVED = "System.Timestamp() is the time of the event; a stream has no other now"
@@ -27,6 +31,11 @@ _WORDS = {
     **dict.fromkeys(("current_user", "session_user", "system_user"), _USER),
 }
 """Words that mean something in other dialects, and what to write here."""
+_CALCULATIONS = frozenset(["subtract", "multiply", "divide", "divide_bigints", "modulo", "negate"])
+"""Calls that yield numbers, whatever their arguments are."""
+
+Typed = tuple[Expr, Type]
+"""A lowered expression, and the type of its values."""
 
 
 def note_word(report: Report, scope: Scope, path: syntax.Path) -> None:
@@ -61,6 +70,26 @@ def note_aliases(context: Context, scope: Scope, node: syntax.Select, *, grouped
             message = f"{name} is read as a column of what FROM reads, not as the {name} that this SELECT makes"
             expression = report.text(item.value.span)
             report.notice(path.words[0].span, message, f"write {expression} again, or make {name} in a WITH step")
+
+
+def note_comparison(report: Report, node: Node, left: Typed, right: Typed) -> None:
+    """Add a notice if values of a certain type are compared with a constant text that converts to none of them."""
+    for (value, type_), (constant, _) in ((left, right), (right, left)):
+        if isinstance(constant, Literal) and not isinstance(value, Literal):
+            doubt = types.comparison_doubt(type_, constant.value)
+            if doubt is not None:
+                report.notice(node.span, *doubt)
+
+
+def note_calculation(report: Report, node: syntax.Binary, left: Typed, right: Typed) -> None:
+    """Add a notice if a constant text is calculated with, and is no number; + also joins it to what may be text."""
+    for (text, _), (other, type_) in ((left, right), (right, left)):
+        if not (isinstance(text, Literal) and isinstance(text.value, str)) or types.is_number_text(text.value):
+            continue
+        is_number = type_ in types.NUMERIC or (isinstance(other, Call) and other.function in _CALCULATIONS)
+        if node.sign != "+" or is_number:
+            hint = "CONCAT joins texts" if node.sign == "+" else "name a column, or write a number without quotes"
+            report.notice(node.span, f"the text '{text.value}' is no number: this fails for every row", hint)
 
 
 def note_unread_steps(report: Report, script: syntax.Script) -> None:

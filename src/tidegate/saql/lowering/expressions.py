@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from tidegate.saql.lowering.context import Context
-from tidegate.saql.lowering.doubts import note_word
+from tidegate.saql.lowering.doubts import note_calculation, note_comparison, note_word
 from tidegate.saql.lowering.scope import Scope, SourceKind
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
@@ -52,8 +52,6 @@ _OPERATORS = {
     ">": "greater",
     ">=": "greater_or_equal",
 }
-_CALCULATIONS = frozenset(["subtract", "multiply", "divide", "divide_bigints", "modulo", "negate"])
-"""Calls that yield numbers, whatever their arguments are."""
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _PLACES_OF_NAMES = frozenset(["TIMESTAMP BY", "TIMESTAMP BY … OVER", "PARTITION BY", "GROUP BY"])
 """Clauses in which a string constant would make no sense."""
@@ -169,12 +167,8 @@ class ExpressionLowerer:
     def _check_comparison(self, node: Node, left: Expr, right: Expr) -> None:
         if message := types.comparison_refusal(self.type_of(left), self.type_of(right)):
             self.report.error(node.span, message, "DATEDIFF compares times" if "datetime" in message else None)
-            return
-        for value, constant in ((left, right), (right, left)):
-            if isinstance(constant, Literal) and not isinstance(value, Literal):
-                doubt = types.comparison_doubt(self.type_of(value), constant.value)
-                if doubt is not None:
-                    self.report.notice(node.span, *doubt)
+        else:
+            note_comparison(self.report, node, (left, self.type_of(left)), (right, self.type_of(right)))
 
     def value(self, node: Node) -> Expr:
         """Lower an expression that is not a condition."""
@@ -278,21 +272,11 @@ class ExpressionLowerer:
         if message:
             hint = "DATEADD and DATEDIFF calculate with dates" if "dates" in message else None
             self.report.error(node.span, message, hint)
-        elif doubt := self._doubtful_text(node.sign, left, right):
-            hint = "CONCAT joins texts" if node.sign == "+" else "name a column, or write a number without quotes"
-            self.report.notice(node.span, f"the text '{doubt}' is no number: this fails for every row", hint)
+        else:
+            note_calculation(self.report, node, (left, self.type_of(left)), (right, self.type_of(right)))
         # The quotient of two certain bigints is truncated; if only the data determine the types, it is a float.
         name = "divide_bigints" if node.sign == "/" and type_ is Type.BIGINT else _OPERATORS[node.sign]
         return Call(name, (left, right), self.position(node))
-
-    def _doubtful_text(self, sign: str, left: Expr, right: Expr) -> str | None:
-        """Return a constant text that is calculated with and is no number; + also joins it to what may be text."""
-        for value, other in ((left, right), (right, left)):
-            if isinstance(value, Literal) and isinstance(value.value, str) and not types.is_number_text(value.value):
-                calculated = isinstance(other, Call) and other.function in _CALCULATIONS
-                if sign != "+" or calculated or self.type_of(other) in types.NUMERIC:
-                    return value.value
-        return None
 
     def _case(self, node: syntax.Case) -> Expr:
         args: list[Expr] = []
