@@ -8,6 +8,7 @@ from tests.source import cycles, folder_imports, imports, module_imports, module
 # The hub handles message bytes, not connections, so two folders of amqp are enough for it.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "lazy": (),
+    "extensions": (),
     "outbound": (),
     "durable_files": (),
     "amqp/encoding": (),
@@ -28,8 +29,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "saql/lowering": ("saql/parsing", "saql/plan"),
     "saql": ("saql/lowering", "saql/parsing", "saql/plan", "lazy"),
     "engine/values": ("saql/plan", "ordering"),
-    "engine/decoding": ("engine/values", "saql/plan", "ordering"),
-    "engine/functions": ("engine/decoding", "engine/values", "saql/plan", "ordering"),
+    "engine/decoding": ("extensions", "engine/values", "saql/plan", "ordering"),
+    "engine/functions": ("extensions", "engine/decoding", "engine/values", "saql/plan", "ordering"),
     "engine/expressions": ("engine/functions", "engine/decoding", "engine/values", "saql/plan", "ordering"),
     "engine/aggregates/states": ("engine/values", "saql/plan"),
     "engine/aggregates/functions": (
@@ -39,6 +40,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql/plan",
     ),
     "engine/aggregates": (
+        "extensions",
         "engine/aggregates/functions",
         "engine/aggregates/states",
         "engine/expressions",
@@ -72,6 +74,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql/plan",
     ),
     "engine/stateful": (
+        "extensions",
         "engine/stateful/analytics",
         "engine/windows",
         "engine/substreams",
@@ -85,6 +88,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "engine/program": (
+        "extensions",
         "engine/stateful",
         "engine/windows",
         "engine/windows/kinds",
@@ -119,6 +123,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine/values",
     ),
     "job/model": (
+        "extensions",
         "engine",
         "engine/decoding",
         "saql",
@@ -255,7 +260,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "job/project/model": ("job/model",),
-    "job/project/datasources": ("job/project/model", "job/model", "blobs"),
+    "job/project/datasources": ("extensions", "job/project/model", "job/model", "blobs"),
     "job/project": (
         "arm_templates",
         "job/project/datasources",
@@ -331,7 +336,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "spark/shared": ("spark", "job/run", "job/config", "job/runtime", "job/model", "engine"),
     "server/context": ("hub", "hub/capture", "durable_files"),
-    "server/transports": (),
+    "server/transports": ("extensions",),
     "server/connections": (
         "server/transports",
         "server/context",
@@ -342,7 +347,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "amqp/encoding",
         "log",
     ),
-    "server/http": ("server/transports", "server/context", "hub"),
+    "server/http": ("extensions", "server/transports", "server/context", "hub"),
     "server/http/routes": (
         "server/http",
         "server/transports",
@@ -485,6 +490,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 LIBRARIES = {
     "amqp": (),
     "lazy": (),
+    "extensions": (),
     "outbound": (),
     "durable_files": ("google_crc32c",),
     "log": ("google_crc32c",),

@@ -170,7 +170,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "engine/expressions/source_columns",
         "engine/substreams/emission",
         "engine/substreams/separation",
-        "engine/values/discovery",
     ),
     "tests/engine/decoding/test_json_bodies.py": ("engine/decoding/decoded",),
     "tests/engine/expressions/test_evaluation.py": (

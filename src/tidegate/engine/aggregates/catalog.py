@@ -1,15 +1,17 @@
-"""The aggregates of the language: every public class of a module in `engine.aggregates.functions`."""
+"""The aggregates of the language: every public class of a module in `engine.aggregates.functions`, and entry points."""
 
 from __future__ import annotations
 
 from tidegate.engine.aggregates import functions
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.expressions.registered import AGGREGATE_PREFIX
-from tidegate.engine.values.discovery import classes_in
+from tidegate.extensions import classes_of
 
 AGGREGATES: dict[str, AggregateFunction] = {
     aggregate.name: aggregate
-    for aggregate in (each() for each in classes_in(functions) if issubclass(each, AggregateFunction))
+    for aggregate in (
+        each() for each in classes_of(functions, "tidegate.aggregates") if issubclass(each, AggregateFunction)
+    )
 }
 """By lower-case name; registered ones are all "uda"."""
 

@@ -8,16 +8,15 @@ the service's name for it (article "Azure Stream Analytics data errors").
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
 from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
+from tidegate.extensions import import_modules, load_group
 
 Compression = Literal["none", "gzip", "deflate"]
 
@@ -114,8 +113,9 @@ Kind = TypeVar("Kind", bound=FormatKind)
 class Formats:
     """The registered formats, by name."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, group: str) -> None:
         self._package = package
+        self._group = group
         self._kinds: dict[str, FormatKind] = {}
 
     def register(self, kind: type[Kind]) -> type[Kind]:
@@ -146,18 +146,12 @@ class Formats:
         return tuple(sorted(found, key=lambda name: (name != JSON.kind, name)))
 
     def _all(self) -> dict[str, FormatKind]:
-        _import_modules(self._package)
+        import_modules(self._package)
+        load_group(self._group)
         return self._kinds
 
 
-@cache
-def _import_modules(package: str) -> None:
-    """Import every module of a package once, so that its formats register themselves."""
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        importlib.import_module(f"{package}.{module.name}")
-
-
-FORMATS = Formats(__package__)
+FORMATS = Formats(__package__, "tidegate.formats")
 
 
 @lru_cache(maxsize=64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tidegate.engine.aggregates.catalog import AGGREGATES
 from tidegate.engine.functions.catalog import SCALARS, TABLES
 from tidegate.engine.stateful.analytic_catalog import ANALYTICS
-from tidegate.engine.values.discovery import classes_in
 from tidegate.engine.windows import kinds
 from tidegate.engine.windows.kind import WindowKind
 from tidegate.engine.windows.kinds.snapshot import Snapshot
+from tidegate.extensions import classes_of
 from tidegate.saql.plan.catalog import Catalog
 
-_KINDS = [kind for kind in classes_in(kinds) if issubclass(kind, WindowKind)]
+_KINDS = [kind for kind in classes_of(kinds, "tidegate.windows") if issubclass(kind, WindowKind)]
 
 CATALOG = Catalog(
     SCALARS,

@@ -24,7 +24,7 @@ class InputSection(KindSection):
     """A section ``[inputs.NAME]``."""
 
 
-INPUTS: Kinds[InputSection] = Kinds("an input", __package__)
+INPUTS: Kinds[InputSection] = Kinds("an input", __package__, "tidegate.inputs")
 """Every kind of input."""
 
 

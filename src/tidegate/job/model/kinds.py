@@ -1,6 +1,7 @@
 """Kinds of inputs and of outputs.
 
-A kind is one module of ``job/inputs`` or ``job/outputs``, or of a folder in them. Its section of the job file declares
+A kind is one module of ``job/inputs`` or ``job/outputs``, or of a folder in them, or of another package that names it
+as an entry point. Its section of the job file declares
 the settings, opens what they describe, and registers itself. The job file's schema, its checks, its documentation and
 the runtime use the registry; nothing else lists kinds. Adding one therefore touches only its module and its test.
 """
@@ -8,8 +9,6 @@ the runtime use the registry; nothing else lists kinds. Adding one therefore tou
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from tidegate.extensions import import_modules, load_group, why_missing
 from tidegate.job.model.section import Public, Section
 
 
@@ -43,14 +43,16 @@ class Kinds(Generic[AnySection]):
     Also an annotation for pydantic: the value of a field ``Annotated[Base, kinds]`` is a section of one of the kinds.
     """
 
-    def __init__(self, noun: str, package: str) -> None:
+    def __init__(self, noun: str, package: str, group: str) -> None:
         """
         Args:
             noun: with its article, for messages: "an input".
             package: the package with the modules of the kinds.
+            group: the entry points by which other packages add kinds.
         """
         self._noun = noun
         self._package = package
+        self._group = group
         self._registered: dict[str, type[AnySection]] = {}
 
     def register(self, section: type[Registered]) -> type[Registered]:
@@ -69,9 +71,8 @@ class Kinds(Generic[AnySection]):
     @cached_property
     def by_name(self) -> Mapping[str, type[AnySection]]:
         """The section of each kind, by its type, in alphabetical order."""
-        path = importlib.import_module(self._package).__path__
-        for module in pkgutil.walk_packages(path, f"{self._package}."):
-            importlib.import_module(module.name)
+        import_modules(self._package)
+        load_group(self._group)
         return dict(sorted(self._registered.items()))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -91,6 +92,8 @@ class Kinds(Generic[AnySection]):
         """Return a message that says what to write instead of a type that does not exist."""
         word = "".join(filter(str.isalnum, name.lower()))
         instead = next((kind.other_words[word] for kind in self.by_name.values() if word in kind.other_words), None)
+        if instead is None and (problem := why_missing(self._group, name)):
+            instead = problem
         close = difflib.get_close_matches(word, self.by_name, n=1, cutoff=0.75)
         if instead is None and close:
             instead = f'did you mean type = "{close[0]}"?'

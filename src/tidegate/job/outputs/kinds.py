@@ -51,7 +51,7 @@ class OutputSection(KindSection):
         return None
 
 
-OUTPUTS: Kinds[OutputSection] = Kinds("an output", __package__)
+OUTPUTS: Kinds[OutputSection] = Kinds("an output", __package__, "tidegate.outputs")
 """Every kind of output."""
 
 

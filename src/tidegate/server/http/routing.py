@@ -6,8 +6,6 @@ for `/openapi.json`. `route_groups` imports all of them, so that a new route is 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from typing import Any, Protocol
 
 from starlette.routing import BaseRoute
 
+from tidegate.extensions import import_modules
 from tidegate.hub.access_rules import AccessRule
 from tidegate.server.context.context import ServerContext
 from tidegate.server.http.refusals import HttpRefusals
@@ -76,9 +75,7 @@ def register(module: str, group: RouteGroup) -> None:
 
 def route_groups() -> Sequence[RouteGroup]:
     """Return the groups of all modules in `routes`, by the names of the modules."""
-    package = importlib.import_module(ROUTES_PACKAGE)
-    for module in pkgutil.iter_modules(package.__path__, f"{ROUTES_PACKAGE}."):
-        importlib.import_module(module.name)
+    import_modules(ROUTES_PACKAGE)
     return [group for _, group in sorted(_groups.items())]
 
 

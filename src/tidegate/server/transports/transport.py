@@ -7,14 +7,13 @@ A transport is an ordered stream of bytes with backpressure. Its module decorate
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
+from tidegate.extensions import import_modules
 from tidegate.server.transports.strangers import Strangers
 
 
@@ -116,9 +115,7 @@ def transport(*schemes: str) -> Callable[[Listen], Listen]:
 
 def schemes() -> list[str]:
     """Return the URL schemes of all transports."""
-    package = importlib.import_module(TRANSPORTS_PACKAGE)
-    for module in pkgutil.iter_modules(package.__path__, f"{TRANSPORTS_PACKAGE}."):
-        importlib.import_module(module.name)
+    import_modules(TRANSPORTS_PACKAGE)
     return sorted(_transports)
 
 

@@ -10,12 +10,11 @@ output are written to a folder.
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
+from tidegate.extensions import import_modules
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.secrets import Secrets
 from tidegate.job.project.model.endpoint import Endpoint
@@ -131,8 +130,7 @@ class DataSources:
     @cached_property
     def all(self) -> tuple[type[DataSource], ...]:
         """Every kind, in alphabetical order of its name."""
-        for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
-            importlib.import_module(f"{self._package}.{module.name}")
+        import_modules(self._package)
         return tuple(sorted(self._registered, key=lambda source: source.names[0]))
 
     def named(self, name: str) -> type[DataSource] | None:
