@@ -165,7 +165,9 @@ def _attacked(kind: str, hub: Hub, http_port: int, attack: Iterator[bytes], seco
     command = [sys.executable, "-m", "tests.fuzz.live", "bystander", hub.connection]
     bystander = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert bystander.stdin is not None
+    assert bystander.stdout is not None
     try:
+        assert bystander.stdout.readline() == "publishes\n", "the bystander cannot publish"
         time.sleep(_CALM_S)
         before_mb = _peak_mb(hub.process.pid)
         began_s, count, slowest_s = time.monotonic(), 0, 0.0
@@ -184,7 +186,6 @@ def _attacked(kind: str, hub: Hub, http_port: int, attack: Iterator[bytes], seco
         for one in held:
             one.close()
         bystander.stdin.close()
-        assert bystander.stdout is not None
         waits = json.loads(bystander.stdout.read())
     finally:
         bystander.kill()
@@ -243,6 +244,8 @@ def _publish(connection: str) -> None:
     threading.Thread(target=wait, daemon=True).start()
     waits = []
     with contextlib.closing(Publisher(ConnectionString.parse(connection + "EntityPath=eh1"))) as publisher:
+        publisher.publish([b"bystander"])
+        print("publishes", flush=True)
         while not ends.wait(0.01):
             began_s = time.monotonic()
             publisher.publish([b"bystander"])
