@@ -278,14 +278,27 @@ ROW_LIMITS: tuple[tuple[str, int, str, str], ...] = (
     ("JSON that JSON_PARSE or CAST reads", budget.MOST_VALUES, "values", _ROW_FAILS),
     ("rows that CROSS APPLY makes of one event", budget.MOST_ROWS_OF_ONE, "rows", "the event's rows fail"),
     ("texts that CROSS APPLY repeats for one event", budget.APPLIED_BYTES, "bytes", "the event's rows fail"),
+    (
+        "records and arrays that CROSS APPLY repeats in the rows of an output for one event, as with `SELECT *`",
+        budget.APPLIED_BYTES,
+        "bytes of JSON",
+        "the event's rows fail",
+    ),
     ("a line, ring or set of united parts", budget.MOST_VERTICES, "vertices", _ROW_FAILS),
     (
-        "edges that meet in a ring that crosses itself, or in united parts",
+        "edges that meet in a ring that crosses itself, in a ring and its holes, in united parts, "
+        "or in what crosses the date line",
         budget.MOST_CROSSINGS,
         "pairs of bounding boxes",
         _ROW_FAILS,
     ),
     ("the holes of a polygon times its longest ring", budget.MOST_EDGE_PAIRS, "vertices", _ROW_FAILS),
+    (
+        "edges that may meet in a ring, or in two geometries that are compared",
+        budget.MOST_EDGE_PAIRS,
+        "pairs of bounding boxes",
+        _ROW_FAILS,
+    ),
 )
 FUNCTION_LIMITS: tuple[tuple[str, int, str, str], ...] = (
     ("a JavaScript call (processor time)", int(isolate.TIME_LIMIT_S * 1000), "ms", _ITEM_FAILS),

@@ -85,6 +85,38 @@ def test_a_ring_that_crosses_itself_too_often_is_refused_and_one_that_crosses_on
     assert geometry({"type": "Polygon", "coordinates": [bow]}).area == pytest.approx(0.5)
 
 
+def _comb(teeth: int, turned: bool = False, slanted: float = 0.0) -> list[list[float]]:
+    """A ring with long teeth upwards, or to the right."""
+    ring = [[0.0, -1.0]]
+    for tooth in range(teeth):
+        at = tooth / teeth
+        ring += [[at, 0.0], [at + slanted, 2.0], [at + slanted + 0.3 / teeth, 2.0], [at + 0.3 / teeth, 0.0]]
+    ring += [[1.0, -1.0], [0.0, -1.0]]
+    return [[y, x] for x, y in ring] if turned else ring
+
+
+def test_what_geometries_meet_in_is_limited_wherever_it_is_computed() -> None:
+    """Each of these took from twenty seconds to all of the memory."""
+    crossing_hole = {"type": "Polygon", "coordinates": [_comb(700), _comb(700, turned=True)]}
+    assert geometry(crossing_hole) is TOO_MUCH_WORK
+    # Its edges do not cross, but all of their bounding boxes meet.
+    assert geometry({"type": "Polygon", "coordinates": [_comb(20_000, slanted=1.0)]}) is TOO_MUCH_WORK
+    across = [[170.0 + place % 2 * 19, place / 200] for place in range(1_500)]
+    across += [[171.0 + place % 180 / 10, place % 2 * 7.0] for place in range(1_500)]
+    assert geometry({"type": "LineString", "coordinates": across}) is TOO_MUCH_WORK
+    assert geometry({"type": "MultiPoint", "coordinates": [[0.0, 0.0]] * 9_000}).geom_type == "Point"
+    hole = [[0.2, -0.5], [0.4, -0.5], [0.3, -0.2], [0.2, -0.5]]
+    assert geometry({"type": "Polygon", "coordinates": [_comb(2), hole]}).is_valid
+
+
+@pytest.mark.parametrize("function", ["ST_INTERSECTS", "ST_OVERLAPS", "ST_WITHIN"])
+def test_geometries_that_may_meet_too_often_fail_their_row(function: str) -> None:
+    one, other = ({"type": "Polygon", "coordinates": [_comb(3_000, turned)]} for turned in (False, True))
+    far = {"type": "Polygon", "coordinates": [[[x + 50, y] for x, y in _comb(3_000)]]}
+    query = f"SELECT {function}(a, b) AS x INTO out FROM input"
+    assert reasons(query, {"a": one, "b": other}, {"a": one, "b": far}) == [Reason.LIMIT]
+
+
 def test_cross_apply_makes_a_limited_number_of_rows_of_an_event() -> None:
     query = (
         "SELECT x.ArrayValue AS v INTO out FROM input CROSS APPLY GetArrayElements(input.a) AS x "
@@ -94,6 +126,27 @@ def test_cross_apply_makes_a_limited_number_of_rows_of_an_event() -> None:
     assert reasons(query, {"a": list(range(10))}) == []
     wide = "SELECT x.ArrayValue AS v, input.t INTO out FROM input CROSS APPLY GetArrayElements(input.a) AS x"
     assert reasons(wide, {"a": list(range(10_000)), "t": "x" * 100_000}) == [Reason.LIMIT]
+
+
+@pytest.mark.parametrize(
+    ("query", "fits"),
+    [
+        ("SELECT * INTO out FROM input CROSS APPLY GetArrayElements(input.a) AS x", False),
+        ("SELECT input.a, x.ArrayValue AS v INTO out FROM input CROSS APPLY GetArrayElements(input.a) AS x", False),
+        ("SELECT input.r, x.ArrayValue AS v INTO out FROM input CROSS APPLY GetArrayElements(input.a) AS x", False),
+        ("SELECT x.ArrayValue AS v INTO out FROM input CROSS APPLY GetArrayElements(input.a) AS x", True),
+        (
+            "WITH s AS (SELECT * FROM input CROSS APPLY GetArrayElements(input.a) AS x) "
+            "SELECT ArrayValue AS v INTO out FROM s",
+            True,
+        ),
+    ],
+)
+def test_records_and_arrays_that_cross_apply_repeats_in_an_output_are_limited(query: str, fits: bool) -> None:
+    large = {"a": list(range(20_000)), "r": {"t": "x" * 4_000}}
+    small = {"a": [1, 2], "r": {"t": "x" * 4_000}}
+    partial, _ = task(program(query), "input", "0", Events.of([small, large, small]), Policy.none(), Carry())
+    assert [(error.reason, len(error.rows)) for error in partial.errors] == ([] if fits else [(Reason.LIMIT, 20_000)])
 
 
 _EMPTY = b"[" + b"{}," * 200_000 + b"{}]"

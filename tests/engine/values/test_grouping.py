@@ -1,11 +1,14 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.streams import run
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.values.grouping import group, ordered_keys, sort_keys, spelled, unified
+from tidegate.engine.values import json_lines
+from tidegate.engine.values.grouping import codes_of, group, ordered_keys, sort_keys, spelled, unified
 from tidegate.engine.values.vectors import Vector
 
 texts = st.lists(
@@ -89,3 +92,30 @@ def test_a_column_with_one_spelling_of_each_key_is_left_as_it_is() -> None:
     for values in ([1, 2], [1.5, 2.0, None], ["device-1", "device-2"], [True, None], [None]):
         column = Vector.of(values)
         assert unified(column) is column
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["GetArrayLength(i.a)", "CAST(i.r AS nvarchar(max))", "CASE WHEN i.r = i.r THEN 1 ELSE 0 END", "GetType(i.r)"],
+)
+def test_what_the_rows_of_cross_apply_share_is_looked_at_once(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = 0
+
+    def counting(value: Any) -> Any:
+        nonlocal seen
+        seen += isinstance(value, dict | list)
+        return value
+
+    monkeypatch.setattr(json_lines, "plain", counting)
+    rows = run(
+        f"SELECT {expression} AS x INTO o FROM i CROSS APPLY GetArrayElements(i.a) AS e",
+        [{"a": list(range(300)), "r": {"x": "y" * 200, "z": [1]}}],
+    )
+    assert len(rows) == 300
+    assert len({str(row) for row in rows}) == 1
+    assert seen <= 5
+
+
+def test_long_records_are_told_apart_as_short_ones_are() -> None:
+    values = [{"a": "x" * 500}, {"a": "x" * 499 + "y"}, {"a": "x" * 500}, {"a": 1}, {"a": 1}, {"a": 2}]
+    assert codes_of(Vector.of(values))[0].tolist() == [0, 1, 0, 2, 2, 3]

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.functions.declarations import Group
-from tidegate.engine.functions.geometries import Geometries, geometries, moved
+from tidegate.engine.functions.geometries import Geometries, geometries, meet_too_often, moved
+from tidegate.engine.values.budget import MOST_EDGE_PAIRS
 from tidegate.engine.values.vectors import BoolArray, Failure, FloatArray, Kind, Reason, Vector
 from tidegate.saql.plan.nodes import Type
 
@@ -182,8 +183,21 @@ def within(one: Vector, other: Vector) -> Vector:
 
 def _decided(one: Vector, other: Vector, predicate: Callable[[Geometries, Geometries], BoolArray]) -> Vector:
     (first, beyond_first), (second, beyond_second) = geometries(one), geometries(other)
+    beyond = beyond_first | beyond_second | _meet_too_often(first, second)
+    first[beyond] = None
     found = _failing(Vector.bigints(predicate(first, second).astype(np.int64)), _no_geometry(first, second))
-    return _failing(found, beyond_first | beyond_second, Reason.LIMIT)
+    return _failing(found, beyond, Reason.LIMIT)
+
+
+def _meet_too_often(first: Geometries, second: Geometries) -> BoolArray:
+    """Return the rows whose two geometries have more edges that may meet than a row may spend time on."""
+    import shapely
+
+    pairs = shapely.get_num_coordinates(first).astype(np.int64) * shapely.get_num_coordinates(second)
+    beyond: BoolArray = np.zeros(len(pairs), dtype=np.bool_)
+    for row in np.flatnonzero(pairs > MOST_EDGE_PAIRS).tolist():
+        beyond[row] = meet_too_often(first[row], second[row])
+    return beyond
 
 
 def _meet(first: Geometries, second: Geometries) -> BoolArray:

@@ -10,7 +10,7 @@ number of times.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
@@ -93,11 +93,19 @@ def geometry(value: Any) -> Any:
     """Return a record or text as a geometry of shapely; None if it is none."""
     if isinstance(value, str):
         return _of_short_text(value) if len(value) <= _LONGEST_KEPT else _of_text(value)
+    return _tried(_of_record, value, 0)
+
+
+def _tried(make: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call makes, `TOO_MUCH_WORK`, or None if it makes no geometry."""
+    from shapely.errors import GEOSException
+
     try:
-        return _of_record(value, 0)
+        return make(*arguments)
     except _TooMuchWorkError:
         return TOO_MUCH_WORK
-    except _NoGeometryError:
+    except (_NoGeometryError, msgspec.DecodeError, RecursionError, GEOSException):
+        # GEOS cannot intersect some areas whose coordinates differ by many orders of magnitude.
         return None
 
 
@@ -107,14 +115,9 @@ def _of_short_text(text: str) -> Any:
 
 
 def _of_text(text: str) -> Any:
-    try:
-        if text.lstrip().startswith("{"):
-            return _of_record(msgspec.json.decode(text), 0)
-        return _of_well_known_text(text)
-    except _TooMuchWorkError:
-        return TOO_MUCH_WORK
-    except (_NoGeometryError, msgspec.DecodeError, RecursionError):
-        return None
+    if text.lstrip().startswith("{"):
+        return _tried(lambda: _of_record(msgspec.json.decode(text), 0))
+    return _tried(_of_well_known_text, text)
 
 
 def _of_record(value: Any, depth: int) -> Any:
@@ -295,6 +298,8 @@ def _polygon(rings: Sequence[npt.NDArray[np.float64]]) -> Any:
             raise _NoGeometryError
         parts.append(_within_the_globe(_valid(shapely.polygons(way))))
     shell, *holes = parts
+    if holes and _cross_too_often(parts):
+        raise _TooMuchWorkError
     for hole in holes:
         shell = shapely.difference(shell, hole)
     shapely.prepare(shell)
@@ -304,6 +309,10 @@ def _polygon(rings: Sequence[npt.NDArray[np.float64]]) -> Any:
 def _valid(one: Any) -> Any:
     import shapely
 
+    if shapely.get_num_coordinates(one) ** 2 > MOST_EDGE_PAIRS:
+        edges = _edge_boxes(one)
+        if _more_meet(edges, edges, MOST_EDGE_PAIRS):
+            raise _TooMuchWorkError  # each of these pairs is looked at, whether it crosses or not
     if shapely.is_valid(one):
         return one
     if _cross_too_often([one]):
@@ -315,15 +324,46 @@ def _cross_too_often(parts: Sequence[Any]) -> bool:
     """Return whether the edges of geometries meet more often than can be computed quickly, by their bounding boxes."""
     import shapely
 
-    places = [shapely.get_coordinates(part) for part in parts]
-    edges = shapely.linestrings(np.concatenate([np.stack([each[:-1], each[1:]], axis=1) for each in places]))
-    most = len(edges) * _NEIGHBOURS + 2 * MOST_CROSSINGS
-    if len(edges) ** 2 <= most:
+    count = int(shapely.get_num_coordinates(parts).sum())
+    most = count * _NEIGHBOURS + 2 * MOST_CROSSINGS
+    if count**2 <= most:
         return False
-    tree, found = shapely.STRtree(edges), 0
-    together = max(_MOST_PAIRS // len(edges), 1)
-    for first in range(0, len(edges), together):
-        found += tree.query(edges[first : first + together]).shape[1]
+    edges = np.concatenate([_edge_boxes(part) for part in parts])
+    return _more_meet(edges, edges, most)
+
+
+def meet_too_often(one: Any, other: Any) -> bool:
+    """Return whether more edges of one geometry may meet those of another than a row may spend time on."""
+    import shapely
+
+    boxes = _edge_boxes(one), _edge_boxes(other)
+    near = [_near(own, shapely.bounds(against)) for own, against in zip(boxes, (other, one), strict=True)]
+    return len(near[0]) * len(near[1]) > MOST_EDGE_PAIRS and _more_meet(near[0], near[1], MOST_EDGE_PAIRS)
+
+
+def _edge_boxes(one: Any) -> npt.NDArray[np.float64]:
+    """Return float64[n, 4], west, south, east and north of each edge."""
+    import shapely
+
+    places = shapely.get_coordinates(one)
+    return np.concatenate([np.minimum(places[:-1], places[1:]), np.maximum(places[:-1], places[1:])], axis=1)
+
+
+def _near(boxes: npt.NDArray[np.float64], bounds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the boxes that meet another one."""
+    return boxes[(boxes[:, :2] <= bounds[2:]).all(axis=1) & (boxes[:, 2:] >= bounds[:2]).all(axis=1)]
+
+
+def _more_meet(ones: npt.NDArray[np.float64], others: npt.NDArray[np.float64], most: int) -> bool:
+    """Return whether more than ``most`` pairs of boxes meet."""
+    import shapely
+
+    if not len(ones):
+        return False
+    tree, found = shapely.STRtree(shapely.box(*ones.T)), 0
+    together = max(_MOST_PAIRS // len(ones), 1)
+    for first in range(0, len(others), together):
+        found += tree.query(shapely.box(*others[first : first + together].T)).shape[1]
         if found > most:
             return True
     return False
@@ -336,10 +376,15 @@ def _within_the_globe(one: Any) -> Any:
     west, _, east, _ = shapely.bounds(one).tolist()
     if west >= -180 and east <= 180:
         return one
+    if _cross_too_often([one]):
+        raise _TooMuchWorkError
     globe = shapely.box(-180, -90, 180, 90)
     turns = range(max(int((west + 180) // 360), -_MOST_SHIFTS), min(int((east + 180) // 360), _MOST_SHIFTS) + 1)
     pieces = [shapely.intersection(moved(one, -360.0 * turn), globe) for turn in turns]
-    return shapely.union_all([piece for piece in pieces if not shapely.is_empty(piece)])
+    pieces = [piece for piece in pieces if not shapely.is_empty(piece)]
+    if _cross_too_often(pieces):
+        raise _TooMuchWorkError
+    return shapely.union_all(pieces)
 
 
 def moved(one: Any, degrees: float) -> Any:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
+
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.relations import is_local, streams_of
@@ -20,8 +22,11 @@ from tidegate.engine.stateful.temporal_operator import TemporalOperator
 from tidegate.engine.stateful.union_operator import UnionOperator
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.values.budget import APPLIED_BYTES, beyond_limit, repeated_bytes
+from tidegate.engine.values.vectors import BoolArray, Vector
 from tidegate.engine.windows.group_operator import group_operator
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.walking import relations_in
 
 
 class Operator(Protocol):
@@ -57,13 +62,18 @@ class RowsOperator:
         self.relation = relation
         self.sources = (relation,)
         self.delay_ticks = 0
+        self._multiplies = any(isinstance(one, plan.Apply) for one in relations_in(relation, sources=streams_of))
 
     def new_state(self) -> Waiting[Frame]:
         """Return an empty state."""
         return Waiting()
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
-        """Return the rows themselves."""
+        """Return the rows themselves, but those of an event that repeat more than it may."""
+        repeating = _repeat_too_much(frame) if self._multiplies else None
+        if repeating is not None:
+            fine = failures.without(frame, [beyond_limit(Vector.bigints(np.zeros_like(frame.times)), repeating)])
+            frame = frame if fine is None else frame.take(np.flatnonzero(fine))
         return frame.without_rows()
 
     def absorb(self, state: Waiting[Frame], side: int, payload: Frame) -> None:
@@ -74,6 +84,22 @@ class RowsOperator:
         """Remove and return the rows before the watermark, in order."""
         frame = state.take_before(watermark)
         return None if frame is None else frame.in_order()
+
+
+def _repeat_too_much(frame: Frame) -> BoolArray | None:
+    """Return the rows of events whose rows repeat their records and arrays beyond a limit; None if there are none.
+
+    They share them here, but are to be written one by one.
+    """
+    sizes = np.zeros(len(frame), dtype=np.int64)
+    for columns in frame.sources.values():
+        for vector in columns.vectors_held():
+            sizes += repeated_bytes(vector)
+    if int(sizes.sum()) <= APPLIED_BYTES:
+        return None
+    owners = np.unique(frame.order[2], return_inverse=True)[1]
+    beyond: BoolArray = np.bincount(owners, weights=sizes)[owners] > APPLIED_BYTES
+    return beyond
 
 
 def operator_of(relation: plan.Relation) -> Operator:

@@ -35,13 +35,16 @@ MOST_VALUES = 1_000_000
 MOST_ROWS_OF_ONE = 100_000
 """The rows that CROSS APPLY may make of one event."""
 APPLIED_BYTES = 64 << 20
-"""The bytes of text that CROSS APPLY may repeat beside the elements of one row."""
+"""The bytes of text that CROSS APPLY may repeat beside the elements of one row, and of records and arrays, as JSON, in
+the rows of an output."""
 MOST_VERTICES = 100_000
 """The vertices of one geometry."""
 MOST_EDGE_PAIRS = 10_000_000
-"""The holes of a polygon times the vertices of its longest ring."""
+"""The holes of a polygon times the vertices of its longest ring, and the pairs of edges whose bounding boxes meet: in a
+ring, and between two geometries that are compared."""
 MOST_CROSSINGS = 10_000
-"""The pairs of edges whose bounding boxes meet, in a ring that crosses itself or in parts that are united."""
+"""The pairs of edges whose bounding boxes meet, in a ring that crosses itself, between a ring and its holes, in united
+parts, and in what crosses the date line."""
 BATCH_BYTES = 256 << 20
 """The bytes of one computed column for the rows of one event, and of all columns for a batch before it is halved."""
 
@@ -128,6 +131,38 @@ def repeated(vector: Vector, rows: Int64Array) -> Vector:
         if is_too_much(int(sizes[rows].sum())):
             vector = beyond_limit(vector, vector.kinds == Kind.NVARCHAR)
     return vector.take(rows)
+
+
+def repeated_bytes(vector: Vector) -> Int64Array:
+    """int64[n]: about how many bytes of JSON the record or array of each row takes, if it is that of other rows too."""
+    sizes = np.zeros(len(vector), dtype=np.int64)
+    if vector.objects is None or len(vector) < 2:
+        return sizes
+    ids = np.fromiter(map(id, vector.objects), dtype=np.int64, count=len(vector))
+    _, firsts, owners, counts = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
+    for one in np.flatnonzero(counts > 1).tolist():
+        value = vector.objects[firsts[one]]
+        if isinstance(value, dict | list):
+            sizes[owners == one] = _json_bytes(value, APPLIED_BYTES // int(counts[one]))
+    return sizes
+
+
+def _json_bytes(value: Any, most: int) -> int:
+    """Return about how many bytes of JSON a value takes; it is not looked at further once there are more."""
+    size, waiting = 0, [value]
+    while waiting and size <= most:
+        match waiting.pop():
+            case dict() as record:
+                size += 2 + sum(len(name) + 4 for name in record)
+                waiting += record.values()
+            case list() as array:
+                size += 2 + len(array)
+                waiting += array
+            case str() as text:
+                size += len(text) + 2
+            case _:
+                size += 4
+    return size
 
 
 def beyond_limit(vector: Vector, failed: Any) -> Vector:

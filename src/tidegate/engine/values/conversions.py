@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tidegate.engine.values.budget import may_hold_too_many
+from tidegate.engine.values.budget import may_hold_too_many, repeated
 from tidegate.engine.values.datetimes import datetime_texts, parse_datetimes
-from tidegate.engine.values.json_lines import key_texts_of
+from tidegate.engine.values.json_lines import key_texts_of, shared_objects
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
 from tidegate.saql.plan.nodes import Type
 
@@ -241,7 +241,8 @@ def _to_text(vector: Vector, kind: int) -> Vector:
         case Kind.BIT:
             return Vector.of(["true" if value else "false" for value in vector.int_values().tolist()])
         case _:
-            return Vector.of(key_texts_of(vector))
+            firsts, codes = shared_objects(vector)
+            return repeated(Vector.of(key_texts_of(vector.take(firsts))), codes)
 
 
 def _to_datetime(vector: Vector, kind: int) -> Vector:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.engine.values.json_lines import key_texts_of
-from tidegate.engine.values.vectors import TEXT, Int64Array, Kind, Texts, Vector, object_array
+from tidegate.engine.values.json_lines import key_texts_of, shared_objects
+from tidegate.engine.values.vectors import Int64Array, Kind, Texts, Vector, object_array
 
 _RANK_OF_KIND = {
     Kind.NULL: 0,
@@ -48,6 +49,8 @@ _NUMERIC = frozenset({Kind.BIGINT, Kind.FLOAT, Kind.BIT})
 
 _WIDEST = 2**40
 """Numbers within a range of this size are used as codes directly."""
+_LONG = 128
+"""Characters of the JSON of records and arrays that are told apart by a hash of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,11 @@ def unified(vector: Vector, *, everywhere: bool = False) -> Vector:
     if kinds & {Kind.RECORD, Kind.ARRAY}:
         nested = np.flatnonzero((vector.kinds == Kind.RECORD) | (vector.kinds == Kind.ARRAY))
         objects = vector.object_values().copy()
-        objects[nested] = object_array([_unified_object(value) for value in objects[nested].tolist()])
+        unified_objects: dict[int, Any] = {}
+        for value in objects[nested].tolist():
+            if id(value) not in unified_objects:
+                unified_objects[id(value)] = _unified_object(value)
+        objects[nested] = object_array([unified_objects[id(value)] for value in objects[nested].tolist()])
         vector = vector.with_kinds(vector.kinds, objects=objects)
     return vector
 
@@ -221,9 +228,17 @@ def _codes_of_kind(vector: Vector, kind: int) -> tuple[Int64Array, int]:
         case Kind.NVARCHAR:
             return _dictionary(vector.text_values())
         case Kind.RECORD | Kind.ARRAY:
-            return _dictionary(pa.array(key_texts_of(vector), TEXT))
+            firsts, codes = shared_objects(vector)
+            known: dict[Any, int] = {}
+            texts = map(_digest, key_texts_of(vector.take(firsts)))
+            return np.fromiter((known.setdefault(text, len(known)) for text in texts), np.int64)[codes], len(known)
         case _:
             return _codes_of_numbers(vector.int_values())
+
+
+def _digest(text: str) -> str | bytes:
+    """Return what stands for a text: itself, or if it is long, a hash that no other text has."""
+    return text if len(text) < _LONG else blake2b(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _codes_of_numbers(numbers: Int64Array) -> tuple[Int64Array, int]:

@@ -6,14 +6,15 @@ arrays are nested, NULL is null. Field names that differ only in case are one na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from tidegate.engine.values.datetimes import datetime_texts
-from tidegate.engine.values.vectors import Datetime, Kind, Vector
+from tidegate.engine.values.vectors import Datetime, Int64Array, Kind, Vector
 from tidegate.ordering import format_time
 
 
@@ -101,10 +102,27 @@ def plain(value: Any) -> Any:
 def texts_of(vector: Vector) -> list[str]:
     """Return each value as JSON text with sorted fields: what `=` compares records and arrays by."""
     encode = msgspec.json.Encoder(order="deterministic").encode
-    return [encode(plain(value)).decode() for value in vector.to_list()]
+    return _texts(vector, encode)
 
 
 def key_texts_of(vector: Vector) -> list[str]:
     """Return each value as JSON text with its fields in their order, as CAST writes records and arrays."""
-    encode = msgspec.json.Encoder().encode
-    return [encode(plain(value)).decode() for value in vector.to_list()]
+    return _texts(vector, msgspec.json.Encoder().encode)
+
+
+def _texts(vector: Vector, encode: Callable[[Any], bytes]) -> list[str]:
+    firsts, codes = shared_objects(vector)
+    texts = [encode(plain(value)).decode() for value in vector.take(firsts).to_list()]
+    return texts if len(texts) == len(codes) else [texts[code] for code in codes.tolist()]
+
+
+def shared_objects(vector: Vector) -> tuple[Int64Array, Int64Array]:
+    """Return the first row with each object among the values of a vector, and which of these each row has.
+
+    Rows that CROSS APPLY makes share the records and arrays of their event. What is done for each of them may be a
+    hundred thousand times as much as there is in the event.
+    """
+    values = vector.to_list()
+    known: dict[int, int] = {}
+    codes = np.fromiter((known.setdefault(id(value), len(known)) for value in values), np.int64, count=len(values))
+    return np.unique(codes, return_index=True)[1], codes
