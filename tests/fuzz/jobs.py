@@ -19,12 +19,12 @@ from google.protobuf import descriptor_pb2
 from tests.engine.decoding.hostile import container, long_of, record, text_of
 from tests.engine.random_queries import KNOWN, Grammar
 from tests.engine.streams import Events, task
-from tidegate.arm_templates import Template, TemplateError
+from tidegate.azure.templates import Template, TemplateError
+from tidegate.connectors.inputs.protobuf import ProtobufDeserializer
 from tidegate.engine import CATALOG, Format, KeyedSide, Program, UnsupportedQuery, Wanted, decoder_of
-from tidegate.job.inputs.protobuf import ProtobufDeserializer
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
-from tidegate.saql import QueryError, compile_query
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql import QueryError, compile_query
+from tidegate.sql.plan.nodes import Type
 
 _WANTED = (
     Wanted((("a",), ("b", "c")), record=False),

@@ -18,7 +18,7 @@ from tidegate.engine.functions.declarations import Group
 from tidegate.engine.functions.geometries import Geometries, geometries, meet_too_often, moved
 from tidegate.engine.values.budget import MOST_EDGE_PAIRS
 from tidegate.engine.values.vectors import BoolArray, Failure, FloatArray, Kind, Reason, Vector
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 _GEOGRAPHY = Group("Geography")
 

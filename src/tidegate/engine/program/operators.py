@@ -25,8 +25,8 @@ from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.budget import APPLIED_BYTES, beyond_limit, repeated_bytes
 from tidegate.engine.values.vectors import BoolArray, Vector
 from tidegate.engine.windows.group_operator import group_operator
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import relations_in
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import relations_in
 
 
 class Operator(Protocol):

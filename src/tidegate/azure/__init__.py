@@ -1,0 +1,1 @@
+"""Azure's own forms: the management API for unmodified clients, templates, and Stream Analytics projects."""
