@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.job.rows import result_columns
-from tidegate.job.outputs import OUTPUTS, Identity, Output, OutputOpening, open_output
+from tidegate.connectors.outputs import OUTPUTS, Identity, Output, OutputOpening, open_output
 
 PORTION = 10_000
 PARTITIONS = 4

@@ -31,7 +31,7 @@ from benchmarks._output_rows import AVRO_SCHEMA, PARTITIONS, Loop, Rows, opened
 from tests.azurite import azurite, azurite_tables, container
 from tests.checkpoints.postgres import postgres
 from tests.mariadb import mariadb
-from tidegate.job.outputs import Output
+from tidegate.connectors.outputs import Output
 
 TYPES = {"device": "nvarchar(max)", "n": "bigint", "average": "float", "window_end": "nvarchar(max)", "p": "bigint"}
 _INSERT = "INSERT INTO looped VALUES ({})"

@@ -27,10 +27,10 @@ import pyarrow.json
 import pyarrow.parquet
 
 from benchmarks._output_rows import AVRO_SCHEMA
+from tidegate.connectors.inputs import file_range
+from tidegate.connectors.inputs.files import FilesInput
+from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.engine import Wanted, decoder_of
-from tidegate.job.inputs import file_range
-from tidegate.job.inputs.files import FilesInput
-from tidegate.job.inputs.kinds import LogOpening
 
 COLUMNS = ["n", "device", "average"]
 WANTED = Wanted(tuple((name,) for name in COLUMNS))

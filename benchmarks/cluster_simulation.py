@@ -32,10 +32,10 @@ from rich.table import Table
 
 from benchmarks._backlog import spark_session
 from benchmarks.job_substreams import TICKS_APART, MadeLog, MadeRange
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.engine import CATALOG, KeyedSide, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
-from tidegate.job.model.events import PartitionEnd
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, run_shard
@@ -43,7 +43,7 @@ from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import Task, run_task
 from tidegate.ordering import TICKS_PER_SECOND, Policy
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 TASKS = 8
 SHARDS = (4, 32)

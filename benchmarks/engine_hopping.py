@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.engine_tumbling import Events, Stopwatch, recorded
 from tidegate.engine import CATALOG, KeyedSide, Program, Stamped, TaskSide
 from tidegate.ordering import DROPPED, NO_TIME, TICKS_PER_SECOND, Carry, Policy, format_ticks, scan
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 DAYS = 9
 DEVICES = 20

@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks.engine_tumbling import Events, Stopwatch, recorded
 from tidegate.engine import CATALOG, KeyedSide, Program, Stamped, TaskSide
 from tidegate.ordering import DROPPED, END_OF_TIME, NO_TIME, Carry, Policy, scan
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 QUERIES = {
     "sliding window": "SELECT System.Timestamp() AS t, device_id, COUNT(*) AS n, AVG(speed) AS average INTO results "

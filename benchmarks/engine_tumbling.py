@@ -31,7 +31,7 @@ from tidegate.ordering import (
     parse_time,
     scan,
 )
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 QUERY = (
     "SELECT System.Timestamp() AS window_end, device_id, COUNT(*) AS n, AVG(speed) AS average INTO results "

@@ -17,7 +17,7 @@ from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.expressions.registered import available
 from tidegate.engine.values.vectors import Vector
 from tidegate.job.functions.javascript import JavaScriptFunction
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 ROWS = 200_000
 RUNS = 5

@@ -26,12 +26,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.engine import CATALOG, Program
-from tidegate.job.model.events import Events, Int64Array, PartitionEnd
 from tidegate.job.runtime.step import Stepper
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_ticks, parse_time
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 STEP_EVENTS = 50_000
 MEASURED_STEPS = 12

@@ -24,8 +24,8 @@ from benchmarks.job_substreams import DAYS, QUERIES, MadeLog
 from tidegate.engine import CATALOG, Program
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy
-from tidegate.saql import compile_query
 from tidegate.spark.runner import SparkRunner
+from tidegate.sql import compile_query
 
 STEP_EVENTS = 10_000
 WARM_UP_STEPS = 10

@@ -25,7 +25,7 @@ from benchmarks.engine_tumbling import Events
 from tidegate.engine import CATALOG, KeyedSide, Program, Stamped, TaskSide
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Carry, Policy, format_ticks, parse_time, scan
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 QUERY = (
     "SELECT l.k, l.payload AS a, r.payload AS b INTO results FROM events l TIMESTAMP BY t JOIN events r TIMESTAMP BY t "

@@ -41,8 +41,8 @@ from tests.cosmos_account import KEY, account
 from tests.http_receiver import receiver
 from tests.kafka import kafka
 from tests.redis_server import redis_server
-from tidegate.job.outputs import Output
-from tidegate.job.outputs.messaging.cosmos_db import authorization
+from tidegate.connectors.outputs import Output
+from tidegate.connectors.outputs.messaging.cosmos_db import authorization
 
 
 @contextmanager

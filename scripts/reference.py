@@ -19,6 +19,10 @@ from pydantic.fields import FieldInfo
 from scripts.python_api import python_api
 from scripts.structure import package_map
 from tidegate.cli import main
+from tidegate.connectors.inputs.kinds import INPUTS, FormatName
+from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.model.section import SecretOptions, Section
+from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.engine import CATALOG
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.functions import regular_expressions
@@ -30,14 +34,10 @@ from tidegate.job.config.function_definitions import CODE, FUNCTION_SECTIONS
 from tidegate.job.config.schema import job_schema
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.functions import isolate
-from tidegate.job.inputs.kinds import INPUTS, FormatName
-from tidegate.job.inputs.limits import InputLimits
-from tidegate.job.model.section import SecretOptions, Section
-from tidegate.job.outputs.kinds import OUTPUTS
-from tidegate.saql.plan.aggregates import Distinct
-from tidegate.saql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
-from tidegate.saql.plan.clauses import CLAUSES
-from tidegate.saql.plan.nodes import AggregateCall, Column, Order, TemporalCall, Type
+from tidegate.sql.plan.aggregates import Distinct
+from tidegate.sql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
+from tidegate.sql.plan.clauses import CLAUSES
+from tidegate.sql.plan.nodes import AggregateCall, Column, Order, TemporalCall, Type
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.http_receiver import Answer, Receiver, Request, receiver
-from tidegate.job.outputs.messaging.cosmos_db import authorization
+from tidegate.connectors.outputs.messaging.cosmos_db import authorization
 
 KEY = base64.b64encode(b"the account's key").decode()
 CONTAINER = "/dbs/city/colls/totals"

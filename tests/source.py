@@ -29,7 +29,7 @@ class Module:
 
     @property
     def folder(self) -> str:
-        """Return `job/inputs` for tidegate/job/inputs/*.py, "" for tidegate/*.py, or `pyspark_tidegate`."""
+        """Return `sql/plan` for tidegate/sql/plan/*.py, "" for tidegate/*.py, or `pyspark_tidegate`."""
         parts = self.path.relative_to(SOURCE).parts[:-1]
         return "/".join(parts[1:] if parts[0] == "tidegate" else parts)
 

@@ -32,7 +32,7 @@ DISTRIBUTIONS = {
 }
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.
-BASE = ("", "amqp", "arm", "cli", "client", "durable_files", "hub", "log", "portal", "server", "service")
+BASE = ("", "amqp", "azure/management", "cli", "client", "durable_files", "hub", "log", "portal", "server", "service")
 BEYOND_BASE = {
     "service/workbench": "loaded by processes for questions, which start only if the extra is installed",
     "service/worker": "loaded by the processes of jobs, which the service starts only if the extra is installed",

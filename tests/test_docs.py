@@ -20,7 +20,7 @@ from scripts.reference import (
 )
 from tests.source import ROOT
 from tests.test_layers import FOLDERS
-from tidegate.job.model.metrics import COUNTERS
+from tidegate.connectors.model.metrics import COUNTERS
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"")

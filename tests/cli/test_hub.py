@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tidegate.arm import ArmSettings, Principals, Role, arm_routes
+from tidegate.azure.management import ArmSettings, Principals, Role, arm_routes
 from tidegate.cli import main
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server

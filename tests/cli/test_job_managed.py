@@ -12,7 +12,7 @@ import pytest
 
 from tests.job.run.test_run import outputs_of, write_job
 from tests.patience import PATIENCE_S
-from tidegate.arm import ArmSettings, Principals, Role, arm_routes
+from tidegate.azure.management import ArmSettings, Principals, Role, arm_routes
 from tidegate.cli import main
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server

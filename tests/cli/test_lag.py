@@ -28,8 +28,8 @@ from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
 from tidegate.cli.lag import NAMES, Lag, served
 from tidegate.client import ClientError
+from tidegate.connectors.inputs.hub_log import HubLog
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
-from tidegate.job.inputs.hub_log import HubLog
 from tidegate.portal.pages.hubs import group_rows, hub_summary
 from tidegate.server import BackgroundServer
 from tidegate.server.context.metrics import render

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.project.datasources.examples import INPUTS, OUTPUTS
+from tests.azure.projects.datasources.examples import INPUTS, OUTPUTS
 from tests.job.projects import lines, write_json, write_project
 from tests.patience import PATIENCE_S
 

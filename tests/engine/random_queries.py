@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from tests.saql.examples import examples
+from tests.sql.examples import examples
 from tidegate.engine import CATALOG
-from tidegate.saql.plan.catalog import Form
+from tidegate.sql.plan.catalog import Form
 
 CASES = Path(__file__).parent.parent / "cases"
 KNOWN = [json.loads(path.read_text(encoding="utf-8"))["query"] for path in sorted(CASES.glob("*.json"))]

@@ -24,7 +24,7 @@ from tidegate.ordering import (
     scan_arrival,
     scan_substreams,
 )
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 SECOND = 10_000_000
 START = parse_time("2026-01-01T00:00:00Z")

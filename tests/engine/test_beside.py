@@ -13,7 +13,7 @@ from tests.engine.test_fuzz import FUNCTIONS, TABLES
 from tests.profiles import scaled
 from tidegate.engine import CATALOG, KeyedSide, Program, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
-from tidegate.saql import QueryError, compile_query
+from tidegate.sql import QueryError, compile_query
 
 QUERIES = scaled(60)
 

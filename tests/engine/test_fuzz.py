@@ -16,7 +16,7 @@ from tests.engine.streams import SECOND, START, Events, task
 from tests.profiles import scaled
 from tidegate.engine import CATALOG, KeyedSide, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
-from tidegate.saql import QueryError, compile_query
+from tidegate.sql import QueryError, compile_query
 
 QUERIES = max(60, scaled(120))
 PARTS = 4

@@ -16,6 +16,7 @@ import pytest
 
 from scripts.reference import aggregates, analytics, windows
 from tests.engine.streams import START, run
+from tidegate.connectors.outputs.shape import shape_of
 from tidegate.engine import CATALOG
 from tidegate.engine.aggregates import catalog as aggregate_catalog
 from tidegate.engine.aggregates.states.specification import AggregateFunction
@@ -27,15 +28,14 @@ from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Ve
 from tidegate.engine.windows.kind import PaneWindow
 from tidegate.job.analysis.destinations import destination_of
 from tidegate.job.analysis.query_plan import plan_of
-from tidegate.job.outputs.shape import shape_of
 from tidegate.ordering import format_time
 from tidegate.ordering.ticks import TICKS_PER_SECOND
-from tidegate.saql import QueryError, compile_query
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.aggregates import Distinct
-from tidegate.saql.plan.analytics import Role
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql import QueryError, compile_query
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.aggregates import Distinct
+from tidegate.sql.plan.analytics import Role
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 
 @dataclass(slots=True)

@@ -17,11 +17,11 @@ from tidegate.engine.decoding.formats import FORMATS
 from tidegate.engine.decoding.json_format import JsonFormat
 from tidegate.engine.functions.declarations import Group
 from tidegate.engine.values.vectors import Vector
-from tidegate.job.inputs.kinds import INPUTS
-from tidegate.job.inputs.recorded import RecordedInput
-from tidegate.job.model.section import Public
-from tidegate.job.outputs.console import ConsoleOutput
-from tidegate.job.outputs.kinds import OUTPUTS
+from tidegate.connectors.inputs.kinds import INPUTS
+from tidegate.connectors.inputs.recorded import RecordedInput
+from tidegate.connectors.model.section import Public
+from tidegate.connectors.outputs.console import ConsoleOutput
+from tidegate.connectors.outputs.kinds import OUTPUTS
 
 
 @INPUTS.register

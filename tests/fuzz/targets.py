@@ -19,8 +19,8 @@ from tidegate.amqp.encoding.codec import decode, encode, skip
 from tidegate.amqp.encoding.types import Described, Symbol
 from tidegate.amqp.messages.annotations import annotate, annotate_run, message_annotation
 from tidegate.amqp.messages.message import Message, Properties, encode_message, parse_message, split_batch
-from tidegate.arm.access.requests import ArmError, parse_json, read_payload
-from tidegate.arm.event_hubs.payloads import EventHubPayload, KeyPayload, NamespacePayload, RulePayload
+from tidegate.azure.management.access.requests import ArmError, parse_json, read_payload
+from tidegate.azure.management.event_hubs.payloads import EventHubPayload, KeyPayload, NamespacePayload, RulePayload
 from tidegate.durable_files import FileDamaged
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged

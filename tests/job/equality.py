@@ -19,10 +19,10 @@ from tests.job.runtime.test_step import QUERIES as PLAIN
 from tests.job.sharded import ShardsHere
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import TWO_INPUTS
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.ticks import Ticks
+from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.inputs.ticks import Ticks
-from tidegate.job.model.events import InputLog
 from tidegate.job.runtime.placement import Placement, Runner
 from tidegate.job.runtime.step import Progress, Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time

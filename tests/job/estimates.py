@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.job.logs import EPOCH, Cuts, RevealedLog
+from tidegate.connectors.inputs.kinds import ArrivalEstimate
+from tidegate.connectors.inputs.recorded import RecordedLog
+from tidegate.connectors.inputs.ticks import TickedLog, Ticks
+from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import Program
-from tidegate.job.inputs.kinds import ArrivalEstimate
-from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.inputs.ticks import TickedLog, Ticks
-from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.step import Progress, Runner, Step, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 

@@ -11,14 +11,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.job.random_queries import KEYS
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
+from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import CATALOG, Program
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
-from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.placement import Placement, Runner, StateLost
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 EPOCH = parse_time("2026-01-01T00:00:00Z")
 

@@ -7,7 +7,7 @@ import random
 
 from tests.job.logs import EPOCH
 from tests.ordering.oracle import Arrived
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.ordering import TICKS_PER_SECOND, format_time
 
 _HALF = TICKS_PER_SECOND // 2

@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from tidegate.engine import CATALOG
-from tidegate.saql import QueryError, compile_query
+from tidegate.sql import QueryError, compile_query
 
 KEYS: tuple[tuple[Any, ...], ...] = (
     ("a", "b", "c", "d"),

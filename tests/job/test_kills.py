@@ -42,9 +42,9 @@ from tests.redis_server import redis_server
 from tests.s3_server import s3_server
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
+from tidegate.connectors.outputs.files.file_place import open_place
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import load_job
-from tidegate.job.outputs.files.file_place import open_place
 from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 

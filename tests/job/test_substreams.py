@@ -15,7 +15,7 @@ from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
 from tests.profiles import example_count
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_time

@@ -16,10 +16,10 @@ LAZY = [module for module in modules() if "lazy_names(" in module.text and modul
 HEAVY = (
     "tidegate.engine.program",
     "tidegate.engine.functions",
-    "tidegate.saql.compiler",
+    "tidegate.sql.compiler",
     "tidegate.hub.namespace",
     "tidegate.job.config",
-    "tidegate.job.outputs",
+    "tidegate.connectors.outputs",
     "tidegate.job.prepare",
     "tidegate.job.run",
 )

@@ -11,7 +11,7 @@ import msgspec
 from tests.job.logs import runner_of
 from tests.oracle.generation import Job, job_of
 from tests.oracle.semantics import Event, Rows, Time, evaluate
-from tidegate.job.inputs.recorded import RecordedLine
+from tidegate.connectors.inputs.recorded import RecordedLine
 from tidegate.job.testing.case import Case, CaseInput, CasePolicy, CaseResult, case_result
 from tidegate.ordering import Policy, format_time
 

@@ -16,7 +16,7 @@ OF_THE_EXTRA = ("fastavro", "msgspec", "numpy", "opentelemetry", "py4j", "pyarro
 PROGRAM = """
 import sys
 import tidegate.cli.up, tidegate.cli.job.managed, tidegate.cli.job.managed
-import tidegate.cli.job.managed, tidegate.arm.stream_analytics.provider
+import tidegate.cli.job.managed, tidegate.azure.management.stream_analytics.provider
 from pathlib import Path
 from tidegate.service import JobDocument, Jobs
 with Jobs(Path(sys.argv[1])) as jobs:

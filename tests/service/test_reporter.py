@@ -11,7 +11,7 @@ import pytest
 
 from tests.job.logs import RevealedLog, prepared, runner_of
 from tests.patience import PATIENCE_S
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 from tidegate.service import channel

@@ -22,11 +22,11 @@ from tests.simulation.machine import SimulatedOs
 from tests.simulation.publishers import HUB, SimulatedPublisher, number_of
 from tidegate.amqp.messages.message import parse_message
 from tidegate.client import ConnectionString
+from tidegate.connectors.inputs.hub_log import HubLog, HubRange, Segments
+from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.hub import EventHubConfig, Namespace, NamespaceConfig
 from tidegate.job import JobError, StepReport, load_job, run_job
-from tidegate.job.inputs.hub_log import HubLog, HubRange, Segments
-from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import PartitionEnd
 from tidegate.log import LogClock, SegmentReader
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, format_time, parse_time
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.cli import main
-from tidegate.job.outputs.tables import lake_encoder
+from tidegate.connectors.outputs.tables import lake_encoder
 from tidegate.spark import placement
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S, eventually
 from tests.source import ROOT
 from tests.spark.standalone import standalone
-from tidegate.job.model.retry_policy import Waiting, WaitOver
+from tidegate.connectors.model.retry_policy import Waiting, WaitOver
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, _problem_here
 from tidegate.spark.options import Options

@@ -8,8 +8,8 @@ import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PythonException
 
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import JobError
-from tidegate.job.model.errors import UnavailableError
 from tidegate.job.runtime.placement import WorkersLost
 from tidegate.spark.failures import failure_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.job.model.errors import InputError
+from tidegate.connectors.model.errors import InputError
 from tidegate.spark.options import Options, Position
 
 CONNECTION = {"connectionString": "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=sEcReT;EntityPath=e"}

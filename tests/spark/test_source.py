@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.spark.publishing import publish
-from tidegate.job.inputs.hub_log import Segments
+from tidegate.connectors.inputs.hub_log import Segments
 from tidegate.server import BackgroundServer
 from tidegate.spark.read_limits import BATCHES_CAN_BE_LIMITED
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.amqp import Message, encode_message
 from tidegate.client.event import decode
-from tidegate.job.model.messages import Messages
+from tidegate.connectors.model.messages import Messages
 from tidegate.spark.source_columns import COLUMNS, record_batch
 
 

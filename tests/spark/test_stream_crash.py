@@ -30,7 +30,7 @@ from tests.patience import PATIENCE_S
 from tests.profiles import scaled
 from tests.source import ROOT
 from tests.spark.stream_child import EVENTS_PER_STEP
-from tidegate.job.outputs import OutputUnavailableError
+from tidegate.connectors.outputs import OutputUnavailableError
 from tidegate.spark import end_java
 from tidegate.spark.streaming.jdbc import JdbcSink
 

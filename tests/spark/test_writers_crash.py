@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from tests.checkpoints.postgres import postgres
-from tests.job.outputs.test_lake_output import Lake
-from tests.job.outputs.test_table_output import Place
+from tests.connectors.outputs.test_lake_output import Lake
+from tests.connectors.outputs.test_table_output import Place
 from tests.job.run.test_run import run_here, write_job
 from tests.job.test_kills import events_of
 from tests.mariadb import mariadb

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tidegate.arm import Principals, Role
+from tidegate.azure.management import Principals, Role
 from tidegate.cli.output import output_option, show
 
 _role = click.option(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tidegate.arm import ArmSettings, arm_routes
+from tidegate.azure.management import ArmSettings, arm_routes
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.access_rules import EMULATOR_KEY

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tidegate.connectors.model.errors import InputError, JobError, JobQueryError, OutputError
     from tidegate.job.config.definition import JobDefinition, read_definition
-    from tidegate.job.model.errors import InputError, JobError, JobQueryError, OutputError
     from tidegate.job.prepare.loading import Job, load_job
     from tidegate.job.run.run import RunSummary, StepReport, run_job
     from tidegate.job.runtime.step import Runner, Step, Stepper
@@ -20,7 +20,7 @@ else:
         __name__,
         {
             "tidegate.job.config.definition": ("JobDefinition", "read_definition"),
-            "tidegate.job.model.errors": ("InputError", "JobError", "JobQueryError", "OutputError"),
+            "tidegate.connectors.model.errors": ("InputError", "JobError", "JobQueryError", "OutputError"),
             "tidegate.job.prepare.loading": ("Job", "load_job"),
             "tidegate.job.run.run": ("RunSummary", "StepReport", "run_job"),
             "tidegate.job.runtime.step": ("Runner", "Step", "Stepper"),

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidegate.job.analysis.query_plan import plan_of
-from tidegate.job.model.metrics import (
+from tidegate.connectors.model.metrics import (
     DATA_CONVERSION_ERRORS,
     DATA_ERRORS_FILE,
     EARLY_INPUT_EVENTS,
@@ -22,6 +21,7 @@ from tidegate.job.model.metrics import (
     RUNTIME_ERRORS,
     WATERMARK_DELAY,
 )
+from tidegate.job.analysis.query_plan import plan_of
 from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.run import RunSummary, StepReport

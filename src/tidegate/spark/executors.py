@@ -16,8 +16,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, cloudpickle
 
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.retry_policy import Waiting, WaitOver
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.retry_policy import Waiting, WaitOver
 
 # By name: an import of the whole package would be one of every layer.
 _VERSION: str = importlib.import_module("tidegate").__version__

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import JobError
-from tidegate.job.model.errors import UnavailableError
 from tidegate.job.runtime.placement import WorkersLost
 
 FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.job.inputs.hub_log import HubLog
-from tidegate.job.model.errors import InputError, JobError
-from tidegate.job.model.events import PartitionEnd
+from tidegate.connectors.inputs.hub_log import HubLog
+from tidegate.connectors.model.errors import InputError, JobError
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.ordering import TICKS_PER_MILLISECOND, parse_time
 
 _OPTIONS = (

@@ -20,10 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.connectors.model.encoded_rows import Encoder
+from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.engine import KeyedSide, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.model.encoded_rows import Encoder
-from tidegate.job.model.errors import InputError, JobError
 from tidegate.job.runtime.carries import run_sent_task
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import StateSizes

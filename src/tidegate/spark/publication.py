@@ -27,8 +27,8 @@ from typing import Any, NamedTuple, TypeVar
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
 from tidegate.client.producer import PRODUCER_ID, EventTemplate, Producer, RefusedError
+from tidegate.connectors.model.errors import OutputError
 from tidegate.hub.placement import partition_for_key
-from tidegate.job.model.errors import OutputError
 from tidegate.spark.sink_rows import SinkRows
 
 _EPOCHS = 2**15  # an epoch is a non-negative 16-bit integer

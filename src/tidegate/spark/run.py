@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
-from tidegate.job.model.retry_policy import Waiting
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
-from tidegate.job.model.errors import OutputError
+from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.publication import BatchOrigin, Publication
 from tidegate.spark.sink_options import SinkOptions

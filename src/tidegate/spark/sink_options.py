@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.client import ClientError, ConnectionString
-from tidegate.job.model.errors import OutputError
+from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.options import named_options
 from tidegate.spark.publication import BatchOrigin
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tidegate.job.model.errors import OutputError
+from tidegate.connectors.model.errors import OutputError
 
 _BODY, _KEY, _PARTITION, _PROPERTIES = "body", "partitionKey", "partition", "properties"
 # Columns by the names that people write them with; the Event Hubs connector for Spark has `partitionId`.

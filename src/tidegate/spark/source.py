@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidegate.job.inputs.hub_log import HubLog, HubRange
-from tidegate.job.model.errors import InputError
+from tidegate.connectors.inputs.hub_log import HubLog, HubRange
+from tidegate.connectors.model.errors import InputError
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.options import Options, Position
 from tidegate.spark.read_limits import (

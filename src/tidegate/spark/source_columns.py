@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.amqp import parse_message
 from tidegate.client.event import Details, details_of
-from tidegate.job.model.messages import Messages, bodies, body_spans, details
+from tidegate.connectors.model.messages import Messages, bodies, body_spans, details
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _EMPTY_BODY = b"\x00Su\xa0\x00"

@@ -12,10 +12,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidegate.connectors.model.encoded_rows import Encoder
 from tidegate.engine import Program
 from tidegate.job import Job
 from tidegate.job.config.spark_settings import WhereRun
-from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps

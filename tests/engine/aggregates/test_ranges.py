@@ -14,7 +14,7 @@ from tidegate.engine.aggregates.aggregation import Aggregation
 from tidegate.engine.aggregates.states.ranges import least
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.values.vectors import Int64Array, Vector
-from tidegate.saql.plan.nodes import AggregateCall, Column, Order
+from tidegate.sql.plan.nodes import AggregateCall, Column, Order
 
 V = Column("s", ("v",))
 NUMBERS = st.one_of(

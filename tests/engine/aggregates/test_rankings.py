@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.streams import run
-from tests.saql.compiling import compile_query
-from tidegate.job.outputs.shape import shape_of
-from tidegate.saql import QueryError
-from tidegate.saql.plan.nodes import Type
+from tests.sql.compiling import compile_query
+from tidegate.connectors.outputs.shape import shape_of
+from tidegate.sql import QueryError
+from tidegate.sql.plan.nodes import Type
 
 EVENTS = [{"k": "a", "x": 2, "y": 5}, {"k": "a", "x": 3, "y": 4}, {"k": "a", "x": 1, "y": 1}]
 WINDOW = "INTO o FROM input GROUP BY k, TumblingWindow(day, 1)"

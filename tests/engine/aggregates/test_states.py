@@ -20,8 +20,8 @@ from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.values.conversions import as_ordered, to_numbers
 from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
 from tidegate.ordering import Policy, parse_time
-from tidegate.saql.plan.catalog import AS_ORDERED
-from tidegate.saql.plan.nodes import AggregateCall, Call, Column, Order
+from tidegate.sql.plan.catalog import AS_ORDERED
+from tidegate.sql.plan.nodes import AggregateCall, Call, Column, Order
 
 X = Column("t", ("x",))
 NUMBERS = st.none() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.engine.program.test_program import EVENTS, GAPS, Steps, partition_of
 from tests.engine.streams import START, Events, program, run, run_log, task
-from tests.saql.compiling import compile_query
+from tests.sql.compiling import compile_query
 from tidegate.engine import UnsupportedQuery
 from tidegate.ordering import Policy
-from tidegate.saql import QueryError
+from tidegate.sql import QueryError
 
 
 class Joined:

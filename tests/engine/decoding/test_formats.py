@@ -26,7 +26,7 @@ from tidegate.engine.decoding.formats import JSON, Format, decoder_of
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 CSV = Format("csv")
 

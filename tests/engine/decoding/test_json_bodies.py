@@ -14,7 +14,7 @@ from tidegate.engine.decoding.decoded import Problem, Wanted, path_value
 from tidegate.engine.decoding.json_bodies import Decoder
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 
 def decoded(wanted: Wanted, *bodies: bytes) -> tuple[dict[tuple[str, ...], list[Any]], list[tuple[int, Problem]]]:

@@ -15,7 +15,7 @@ from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
-from tidegate.saql.plan.nodes import Call, Column, Expr, Literal
+from tidegate.sql.plan.nodes import Call, Column, Expr, Literal
 
 COLUMNS = ("a", "b", "c")
 CONVERSION, OVERFLOW = Failure(Reason.CONVERSION), Failure(Reason.OVERFLOW)

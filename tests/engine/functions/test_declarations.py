@@ -9,15 +9,15 @@ import pytest
 
 from scripts.reference import functions as documentation
 from tests.engine.streams import run
-from tests.saql.compiling import compile_query
+from tests.sql.compiling import compile_query
+from tidegate.connectors.outputs.shape import OutputColumn, shape_of
 from tidegate.engine import CATALOG
 from tidegate.engine.functions.catalog import SCALARS
 from tidegate.engine.functions.declarations import Group
 from tidegate.engine.values.vectors import Failure, Reason
-from tidegate.job.outputs.shape import OutputColumn, shape_of
-from tidegate.saql import QueryError
-from tidegate.saql.plan.catalog import Form
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql import QueryError
+from tidegate.sql.plan.catalog import Form
+from tidegate.sql.plan.nodes import Type
 
 EXAMPLES = [each for each in CATALOG.scalars.values() if each.form is Form.CALL]
 

@@ -16,7 +16,7 @@ from tidegate.engine.functions.declarations import OverColumns
 from tidegate.engine.functions.logic import like
 from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
 from tidegate.ordering import TICKS_PER_DAY, Carry, Policy, parse_time
-from tidegate.saql.plan.catalog import Form
+from tidegate.sql.plan.catalog import Form
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, run, run_log
 from tidegate.ordering import Policy
-from tidegate.saql.plan.patterns import Either, Name, Pattern, Repeat, Sequence, lengths_of, names_in
+from tidegate.sql.plan.patterns import Either, Name, Pattern, Repeat, Sequence, lengths_of, names_in
 
 LIMIT = 3 * SECOND
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.streams import SECOND, START, Events, run_log
 from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import NO_TIME, Policy, format_time
-from tidegate.saql import compile_query
+from tidegate.sql import compile_query
 
 JOINED = "SELECT a.k, r.name INTO out FROM a JOIN r ON a.k = r.k"
 

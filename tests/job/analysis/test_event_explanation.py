@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import logs, policies, prepared, runner_of
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job import JobError, JobQueryError, Stepper
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events, sample
 from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import NO_TIME, Policy, format_time, parse_time
 

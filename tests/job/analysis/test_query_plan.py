@@ -9,11 +9,11 @@ from types import FrameType
 
 import pytest
 
-from tests.saql.compiling import compile_query
+from tests.sql.compiling import compile_query
 from tidegate.cli import main
+from tidegate.connectors.outputs.shape import shape_of
 from tidegate.engine import Program
 from tidegate.job.analysis.query_plan import plan_of, spoken
-from tidegate.job.outputs.shape import shape_of
 
 STEPS = """
 WITH counted AS (

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, logs, policies, prepared, runner_of
-from tidegate.engine import Format
-from tidegate.job import JobError, Stepper
-from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.analysis.stretch_picture import stretch_svg
-from tidegate.job.analysis.tuning import tuned
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.model.events import Events, LogRange
-from tidegate.job.model.metrics import (
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.model.events import Events, LogRange
+from tidegate.connectors.model.metrics import (
     EARLY_INPUT_EVENTS,
     INPUT_DESERIALIZATION_ERRORS,
     LATE_INPUT_EVENTS,
     OUT_OF_ORDER_EVENTS,
 )
+from tidegate.engine import Format
+from tidegate.job import JobError, Stepper
+from tidegate.job.analysis.replay_source import ReplaySource
+from tidegate.job.analysis.stretch_picture import stretch_svg
+from tidegate.job.analysis.tuning import tuned
 from tidegate.ordering import TICKS_PER_SECOND, Outcome, Policy, format_time
 
 PLAIN = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import logs, policies, prepared
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.verification import verify
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import END_OF_TIME, Carry, Policy, format_time, parse_time
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tidegate.connectors.inputs.recorded import RecordedInput
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.outputs import OUTPUTS
+from tidegate.connectors.outputs.files.result_file import FileOutput
 from tidegate.job.config.definition import definition_of, query_text, read_definition
-from tidegate.job.inputs.recorded import RecordedInput
-from tidegate.job.model.errors import JobError
-from tidegate.job.outputs import OUTPUTS
-from tidegate.job.outputs.files.result_file import FileOutput
 from tidegate.job.prepare.loading import event_ordering_policy
 
 JOB = """

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tidegate.connectors.inputs.event_hub import EventHubInput
+from tidegate.connectors.inputs.files import FilesInput
+from tidegate.connectors.inputs.recorded import RecordedInput
+from tidegate.connectors.inputs.reference import ReferenceInput
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.outputs.console import ConsoleOutput
+from tidegate.connectors.outputs.files.result_file import FileOutput
 from tidegate.job.config.definition import read_definition
 from tidegate.job.config.overrides import parse_override, with_overrides
-from tidegate.job.inputs.event_hub import EventHubInput
-from tidegate.job.inputs.files import FilesInput
-from tidegate.job.inputs.recorded import RecordedInput
-from tidegate.job.inputs.reference import ReferenceInput
-from tidegate.job.model.errors import JobError
-from tidegate.job.outputs.console import ConsoleOutput
-from tidegate.job.outputs.files.result_file import FileOutput
 from tidegate.job.prepare.loading import load_job
 
 HUB = "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=rides"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.job.projects import rides_case, rides_project, write_json, write_test_config
+from tidegate.azure.projects.check import check_project
 from tidegate.cli import main
-from tidegate.job.inputs.kinds import INPUTS, InputSection, reference_names
-from tidegate.job.inputs.reference import ReferenceInput
+from tidegate.connectors.inputs.kinds import INPUTS, InputSection, reference_names
+from tidegate.connectors.inputs.reference import ReferenceInput
 from tidegate.job.prepare.check import Finding, check_job, check_query
-from tidegate.job.project.check import check_project
 
 JOB = '''\
 name = "tolls"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.job.logs import runner_of
 from tidegate.cli import main
+from tidegate.connectors.inputs.kinds import LogOpening, StreamInput
+from tidegate.connectors.model.events import InputLog
 from tidegate.job import JobError, JobQueryError, Stepper, load_job
-from tidegate.job.inputs.kinds import LogOpening, StreamInput
-from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import RegisteredFunction
 from tidegate.job.prepare.loading import Job
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.run.deaths import FILE, Deaths, Stretch
 from tidegate.job.runtime.placement import WorkersLost
 from tidegate.job.runtime.task import RangeTask, Task

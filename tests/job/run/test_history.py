@@ -12,11 +12,11 @@ import pytest
 from tests.job.logs import EPOCH, prepared
 from tests.patience import eventually
 from tidegate.amqp import Message, encode_message
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import load_job, run_job
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import PartitionEnd
 from tidegate.job.run.history import check_history, replaced_logs, without_logs
 from tidegate.job.run.journal import Commit
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy

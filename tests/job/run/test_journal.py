@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.job.model.errors import JobError
+from tidegate.connectors.model.errors import JobError
 from tidegate.job.run.journal import Commit, Journal
 
 counts = st.dictionaries(st.text(max_size=8), st.integers(0, 2**62), max_size=3)

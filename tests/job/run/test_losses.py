@@ -13,10 +13,10 @@ import pytest
 from tests.job.run.test_run import FILES, QUERY, run_here, write_job
 from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
+from tidegate.connectors.model.errors import UnavailableError
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.engine import Program, ResultRows
 from tidegate.job import RunSummary, load_job, run_job
-from tidegate.job.model.errors import UnavailableError
-from tidegate.job.model.events import PartitionEnd
 from tidegate.job.run import run as run_module
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import open_run

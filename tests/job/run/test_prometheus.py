@@ -15,10 +15,10 @@ from tests.job.run.test_run import write_job
 from tests.job.runtime.test_watermark_blockers import at, event, seen
 from tests.patience import PATIENCE_S
 from tests.source import ROOT
+from tidegate.connectors.inputs.recorded import RecordedEvent
+from tidegate.connectors.model.metrics import COUNTERS as JOB_COUNTERS
+from tidegate.connectors.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS
 from tidegate.job import JobError, Stepper, load_job, run_job
-from tidegate.job.inputs.recorded import RecordedEvent
-from tidegate.job.model.metrics import COUNTERS as JOB_COUNTERS
-from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS
 from tidegate.job.run.prometheus import COUNTERS, NAMES, JobCollector, render, served
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import Policy

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.connectors.model.set_aside import read_set_aside
 from tidegate.job import load_job
-from tidegate.job.model.set_aside import read_set_aside
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.run.deaths import Stretch
 from tidegate.job.run.trial import culprits

@@ -15,7 +15,7 @@ import pytest
 
 from tests.job.logs import EPOCH, outputs_of_one_step, prepared
 from tests.profiles import scaled
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import carries
 from tidegate.job.runtime.batch import RangeResult, Task
 from tidegate.job.runtime.carries import Changes, KeptCarries, Published, SentCarries

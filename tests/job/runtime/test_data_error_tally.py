@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.job.logs import prepared, runner_of
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.data_error_tally import KINDS, DataErrorTally, undeclared
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy, parse_time

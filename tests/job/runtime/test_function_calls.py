@@ -12,10 +12,10 @@ import pytest
 from tests.job.logs import runner_of
 from tests.job.run.test_prometheus import samples
 from tests.job.runtime.test_watermark_blockers import at
-from tests.saql.compiling import compile_query
+from tests.sql.compiling import compile_query
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
 from tidegate.job import Stepper
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.run.prometheus import JobCollector, render
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import Policy

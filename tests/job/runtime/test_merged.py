@@ -13,8 +13,8 @@ from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, pr
 from tests.job.runtime.test_step import QUERIES
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import some
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.inputs.ticks import Ticks
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.inputs.ticks import Ticks
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 

@@ -11,11 +11,11 @@ import pytest
 from tests.job.logs import runner_of
 from tests.job.runtime.test_watermark_blockers import at
 from tests.job.sharded import ShardsHere
-from tests.saql.compiling import compile_query
+from tests.sql.compiling import compile_query
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import KeyedSide, OperatorRows, Program
 from tidegate.job import Stepper
 from tidegate.job.analysis.query_plan import plan_of
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import placement
 from tidegate.job.runtime.placement import DriverPlacement, StateSizes
 from tidegate.job.runtime.sealing import SealFolder

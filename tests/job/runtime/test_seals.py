@@ -16,8 +16,8 @@ from tests.job.logs import EPOCH, RevealedLog, outputs_of_one_step, prepared, ru
 from tests.job.random_queries import KEYS, random_query
 from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.placement import DriverPlacement, Placement
 from tidegate.job.runtime.sealing import SealUnusable
 from tidegate.job.runtime.seals import FOLDER, Seals, fingerprint_of

@@ -10,9 +10,9 @@ from tests.job.equality import QUERIES, _log, _policy
 from tests.job.logs import prepared, runner_of
 from tests.job.random_queries import KEYS
 from tests.job.sharded import ShardsHere
+from tidegate.connectors.inputs.recorded import RecordedLog
 from tidegate.engine import Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.runtime.placement import Placement, Runner
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy

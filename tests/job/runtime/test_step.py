@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.profiles import example_count
-from tidegate.job.inputs.recorded import RecordedLog
+from tidegate.connectors.inputs.recorded import RecordedLog
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 

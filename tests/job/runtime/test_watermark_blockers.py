@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.model.errors import JobError
 from tidegate.durable_files import encode_checked
 from tidegate.job import Stepper
 from tidegate.job.analysis.replay import fresh_look
 from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.model.errors import JobError
 from tidegate.job.run.status import StatusFile, read_status
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time

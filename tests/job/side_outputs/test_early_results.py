@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.job.run.test_run import run_here, write_job
-from tidegate.job.model.errors import JobError
+from tidegate.connectors.model.errors import JobError
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, format_time, parse_time
 
 QUERY = """

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.job.run.test_run import FILES, QUERY, run_here, write_job
+from tidegate.connectors.model.errors import JobError
 from tidegate.job.analysis.event_explanation import explain_events
 from tidegate.job.analysis.replay_source import open_replay_source
-from tidegate.job.model.errors import JobError
 
 OUTPUTS = f"""{FILES}
 [outputs.told]

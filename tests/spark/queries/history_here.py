@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
+from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.model.events import InputLog
 from tidegate.ordering import NO_TIME, Policy
 from tidegate.spark.queries.history import Bounds, timelines_of
 from tidegate.spark.queries.parcels import ORDER, Parcel, TimelineRun, parcels_in, rows_of

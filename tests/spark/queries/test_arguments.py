@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tidegate.job.inputs.event_hub import EventHubInput
-from tidegate.job.inputs.recorded import RecordedInput
-from tidegate.job.model.errors import JobError, JobQueryError
+from tidegate.connectors.inputs.event_hub import EventHubInput
+from tidegate.connectors.inputs.recorded import RecordedInput
+from tidegate.connectors.model.errors import JobError, JobQueryError
 from tidegate.ordering import TICKS_PER_SECOND, parse_time
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
 

@@ -17,9 +17,9 @@ import tidegate.spark as tidegate_spark
 from tests.job.logs import runner_of
 from tests.patience import eventually
 from tests.spark.publishing import publish
-from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import InputLog
+from tidegate.connectors.inputs.recorded import RecordedLog
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import InputLog
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 from tidegate.server import BackgroundServer

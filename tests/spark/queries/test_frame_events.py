@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidegate.connectors.model.errors import InputError
 from tidegate.engine import JSON, Format, TableBodies
-from tidegate.job.model.errors import InputError
 from tidegate.ordering import parse_time
 from tidegate.spark.queries.frame_events import Layout, partitions_in
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.job.equality import EPOCH
 from tests.job.logs import prepared
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.arrival_clock import Reached
 from tidegate.job.runtime.shards import Delivery
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 import tidegate.spark as tidegate_spark
 from tests.patience import PATIENCE_S
 from tidegate.blobs import BlobError
-from tidegate.job.model.errors import JobError
+from tidegate.connectors.model.errors import JobError
 from tidegate.spark.queries.reference_frames import FrameTables
 
 pytestmark = pytest.mark.spark

@@ -9,8 +9,8 @@ import pytest
 
 from tests.job.equality import EPOCH
 from tests.job.logs import prepared
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.ordering import TICKS_PER_SECOND, Action, Policy, format_time
 from tidegate.spark.queries.parcels import TimelineRun
 from tidegate.spark.queries.rejections import rejections_of

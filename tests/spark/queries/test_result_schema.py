@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from tidegate.connectors.model.errors import JobError, OutputError
 from tidegate.engine import CATALOG, Program, ResultRows, Vector
-from tidegate.job.model.errors import JobError, OutputError
 from tidegate.ordering import parse_time
-from tidegate.saql import compile_query
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
+from tidegate.sql import compile_query
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.nodes import Type
 
 NOON = parse_time("2026-01-31T12:00:00Z")
 

@@ -18,9 +18,9 @@ from tests.job.logs import prepared, runner_of
 from tests.job.random_queries import KEYS, random_query
 from tests.profiles import scaled
 from tests.spark.queries.history_here import Rows, lines_of, rows_of_history
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.model.events import InputLog
 from tidegate.job.runtime.step import Progress, Stepper
 from tidegate.job.testing.case import prepared_case, read_case
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.job.model.errors import OutputError
+from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.streaming.jdbc import STEPS, create_steps_table, write_step
 
 

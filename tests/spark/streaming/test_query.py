@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
+from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.job import JobError, Step
-from tidegate.job.model.retry_policy import Waiting
 from tidegate.spark.streaming.progress import ProgressLog, QueryIdentity
 from tidegate.spark.streaming.query import QueryControl, StreamingQuery
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.job.model.errors import OutputError
+from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.streaming.step_files import LocalFolder, StepFiles
 
 OWNER = "0123456789abcdef"

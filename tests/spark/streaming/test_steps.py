@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.rows import result_columns
-from tidegate.job.model.encoded_rows import EncodedRows, Piece
-from tidegate.job.model.errors import OutputError
-from tidegate.job.model.state_file import DamagedStateError
-from tidegate.job.outputs import Identity, OutputOpening
+from tidegate.connectors.model.encoded_rows import EncodedRows, Piece
+from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.model.state_file import DamagedStateError
+from tidegate.connectors.outputs import Identity, OutputOpening
 from tidegate.spark.streaming.parts import Part, encoded
 from tidegate.spark.streaming.steps import Delivery, Handed, StepOutput, StepSection
 

@@ -13,6 +13,14 @@ from typing import Any
 
 import click
 
+from tidegate.azure.projects.cases import ProjectCaseResult, Status, TestOutput
+from tidegate.azure.projects.check import check_project
+from tidegate.azure.projects.live import functions_of
+from tidegate.azure.projects.local import compile_project
+from tidegate.azure.projects.model.project_file import read_json
+from tidegate.azure.projects.reading import Project, read_project
+from tidegate.azure.projects.template import is_template
+from tidegate.azure.projects.template_export import ExportedTemplate, export_job, export_project
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.engine import CATALOG
 from tidegate.job import JobError, JobQueryError, load_job, read_definition
@@ -21,15 +29,7 @@ from tidegate.job.config.schema import job_schema
 from tidegate.job.prepare.check import Finding, check_job, check_query
 from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
-from tidegate.job.project.cases import ProjectCaseResult, Status, TestOutput
-from tidegate.job.project.check import check_project
-from tidegate.job.project.live import functions_of
-from tidegate.job.project.local import compile_project
-from tidegate.job.project.model.project_file import read_json
-from tidegate.job.project.reading import Project, read_project
-from tidegate.job.project.template import is_template
-from tidegate.job.project.template_export import ExportedTemplate, export_job, export_project
-from tidegate.saql import QueryError, compile_query
+from tidegate.sql import QueryError, compile_query
 
 _QUERIES = (".asaql", ".sql", ".txt")
 STDIN = "-"

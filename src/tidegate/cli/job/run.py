@@ -15,6 +15,9 @@ from typing import Any
 
 import click
 
+from tidegate.azure.projects.live import functions_of, load_project
+from tidegate.azure.projects.local import run_locally
+from tidegate.azure.projects.reading import Project, read_project
 from tidegate.cli.job.options import (
     OVERRIDE,
     PROJECT,
@@ -29,9 +32,6 @@ from tidegate.cli.job.runners import runners, spark_settings
 from tidegate.job import Job, JobError, load_job
 from tidegate.job.config.overrides import Override
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
-from tidegate.job.project.live import functions_of, load_project
-from tidegate.job.project.local import run_locally
-from tidegate.job.project.reading import Project, read_project
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.optional_traces import traced_to
 from tidegate.job.run.prometheus import JobCollector, served

@@ -12,17 +12,17 @@ from xml.etree import ElementTree
 
 import click
 
+from tidegate.azure.projects.cases import ProjectTests
+from tidegate.azure.projects.live import functions_of
+from tidegate.azure.projects.reading import read_project
 from tidegate.cli.job.job_file import as_json, differences, told, write_results
 from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line
 from tidegate.cli.job.runners import runners, spark_settings
 from tidegate.engine import UnsupportedQuery
 from tidegate.job import Case, JobError, case_result, read_case
 from tidegate.job.config.spark_settings import SparkSettings
-from tidegate.job.project.cases import ProjectTests
-from tidegate.job.project.live import functions_of
-from tidegate.job.project.reading import read_project
 from tidegate.job.testing.case import CaseError, prepared_case
-from tidegate.saql import QueryError
+from tidegate.sql import QueryError
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -18,8 +18,8 @@ from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import ranges
 from tidegate.engine.values.sequences import stretches
 from tidegate.engine.values.vectors import Int64Array, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.aggregates import Distinct
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.aggregates import Distinct
 
 
 class Aggregation:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tidegate.engine.values.conversions import by_kind, of_distinct, parse_float, parse_number
 from tidegate.engine.values.datetimes import parse_datetime, parse_datetimes
 from tidegate.engine.values.vectors import BoolArray, Datetime, Failure, Int64Array, Kind, Vector
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 Path = tuple[str, ...]
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from tidegate.engine.expressions.relations import streams_of
 from tidegate.engine.values.vectors import Int64Array
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import relations_in
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import relations_in
 
 
 def arrival_order(

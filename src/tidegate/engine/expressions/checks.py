@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tidegate.engine.expressions.registered import AGGREGATE_PREFIX, PREFIX, Functions, refusal
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of, sources_of
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import expressions_of, parts_in, relations_of, sources_of
 
 
 class UnsupportedQuery(Exception):

@@ -17,8 +17,8 @@ from tidegate.engine.values import conversions
 from tidegate.engine.values.budget import within_text_limit
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
 from tidegate.ordering import NO_TIME
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.signatures import ArgumentKind, Signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.signatures import ArgumentKind, Signature
 
 _ANY_VALUES = Signature((ArgumentKind.ANY,), 1, None)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tidegate.engine.functions.catalog import SCALARS
 from tidegate.engine.functions.declarations import OfColumn
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import expressions_of, parts_of, sources_of
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import expressions_of, parts_of, sources_of
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from tidegate.engine.functions.declarations import nested_only
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.values.budget import APPLIED_BYTES, MOST_ROWS_OF_ONE, beyond_limit
 from tidegate.engine.values.vectors import BoolArray, Kind, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import folded, relations_in, sources_of
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import folded, relations_in, sources_of
 
 STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.expressions.evaluation import temporal_alias
 from tidegate.engine.functions.catalog import TABLES
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 Names = tuple[str | None, ...]
 """Column names; None means all fields of a record, which the plan does not know."""

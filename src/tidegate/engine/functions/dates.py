@@ -23,7 +23,7 @@ from tidegate.ordering import (
     TICKS_PER_SECOND,
 )
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 _DATES = Group("Date and time")
 

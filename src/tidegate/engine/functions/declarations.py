@@ -24,9 +24,9 @@ from tidegate.engine.values.budget import is_too_much, repeated
 from tidegate.engine.values.conversions import to_datetimes, to_integers, to_numbers, to_texts
 from tidegate.engine.values.grouping import group
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
-from tidegate.saql.plan.catalog import Example, Form, ResultRule, ScalarFunction, TableFunction
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import ArgumentKind, Signature, read_signature
+from tidegate.sql.plan.catalog import Example, Form, ResultRule, ScalarFunction, TableFunction
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import ArgumentKind, Signature, read_signature
 
 Columns: TypeAlias = Callable[[Sequence[Vector]], Vector]
 """Computes a result for each row from one vector per argument."""

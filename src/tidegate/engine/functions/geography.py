@@ -17,7 +17,7 @@ import numpy as np
 from tidegate.engine.functions.declarations import Group
 from tidegate.engine.functions.geometries import Geometries, geometries, moved
 from tidegate.engine.values.vectors import BoolArray, Failure, FloatArray, Kind, Reason, Vector
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 _GEOGRAPHY = Group("Geography")
 

@@ -16,7 +16,7 @@ from tidegate.engine.functions.operators import Arithmetic, Bitwise, Comparison,
 from tidegate.engine.values import conversions
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector, object_array
-from tidegate.saql.plan.catalog import (
+from tidegate.sql.plan.catalog import (
     AS_ORDERED,
     WIDENED,
     Form,
@@ -26,7 +26,7 @@ from tidegate.saql.plan.catalog import (
     first_type,
     number_type,
 )
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 _OPERATOR = Group("Operators")
 _NULL = Group("NULL")

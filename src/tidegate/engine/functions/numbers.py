@@ -13,8 +13,8 @@ import numpy as np
 from tidegate.engine.functions.declarations import Group
 from tidegate.engine.functions.operators import as_floats, finite_floats
 from tidegate.engine.values.vectors import Failure, FloatArray, Int64Array, Kind, Reason, Vector
-from tidegate.saql.plan.catalog import number_type
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.catalog import number_type
+from tidegate.sql.plan.nodes import Type
 
 _NUMBERS = Group("Mathematics")
 

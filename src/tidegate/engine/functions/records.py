@@ -11,8 +11,8 @@ from tidegate.engine.decoding.decoded import path_value
 from tidegate.engine.functions.declarations import Group, applied
 from tidegate.engine.values.conversions import parse_json
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import ArgumentKind
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import ArgumentKind
 
 _NESTED = Group("Arrays, records, JSON")
 _CONVERSION = Group("Conversion")

@@ -14,7 +14,7 @@ from tidegate.engine.functions.like_patterns import is_costly, like_pattern
 from tidegate.engine.functions.regular_expressions import find_each
 from tidegate.engine.values.budget import LONGEST_TEXT_BYTES
 from tidegate.engine.values.vectors import Failure, Reason, Vector
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 _OUT_OF_DOMAIN = Failure(Reason.OUT_OF_DOMAIN)
 _TOO_LONG = Failure(Reason.LIMIT)

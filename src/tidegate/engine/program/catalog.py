@@ -1,4 +1,4 @@
-"""The language that the engine can evaluate, as `saql.compile_query` expects it."""
+"""The language that the engine can evaluate, as `sql.compile_query` expects it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.engine.windows import kinds
 from tidegate.engine.windows.kind import WindowKind
 from tidegate.engine.windows.kinds.snapshot import Snapshot
 from tidegate.extensions import classes_of
-from tidegate.saql.plan.catalog import Catalog
+from tidegate.sql.plan.catalog import Catalog
 
 _KINDS = [kind for kind in classes_of(kinds, "tidegate.windows") if issubclass(kind, WindowKind)]
 

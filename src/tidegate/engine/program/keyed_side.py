@@ -36,7 +36,7 @@ from tidegate.engine.values.grouping import sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.panes_operator import PanesOperator
 from tidegate.ordering import END_OF_TIME, NO_TIME
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 @dataclass(slots=True)

@@ -16,9 +16,9 @@ from tidegate.engine.aggregates.states.specification import StateMemory
 from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.stateful.analytic_catalog import ANALYTICS
 from tidegate.engine.windows.kind import PaneWindow, WindowKind, kind_of
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.aggregates import Distinct
-from tidegate.saql.plan.explain import duration, expression
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.aggregates import Distinct
+from tidegate.sql.plan.explain import duration, expression
 
 
 class Growth(Enum):

@@ -21,7 +21,7 @@ from tidegate.engine.stateful.union_operator import UnionOperator
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.windows.group_operator import group_operator
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 class Operator(Protocol):

@@ -25,7 +25,7 @@ from tidegate.engine.stateful.temporal_operator import TemporalOperator
 from tidegate.engine.substreams.separation import components, joins_streams, keyed_by_substreams
 from tidegate.engine.windows.panes_operator import PanesOperator
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 class Program:

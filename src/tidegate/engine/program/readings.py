@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.explain import expression
-from tidegate.saql.plan.same import fold
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.explain import expression
+from tidegate.sql.plan.same import fold
 
 Way = tuple[plan.Expr | None, tuple[plan.Expr, ...]]
 

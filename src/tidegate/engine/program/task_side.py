@@ -33,7 +33,7 @@ from tidegate.engine.values.conversions import to_datetimes
 from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import Keys
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 @dataclass(frozen=True, slots=True)

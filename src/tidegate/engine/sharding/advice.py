@@ -6,9 +6,9 @@ from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.program.operators import operator_relations
 from tidegate.engine.sharding.keys import Division, Placement, keys_of, placements
 from tidegate.engine.substreams.separation import components, joins_streams
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.explain import expression
-from tidegate.saql.plan.walking import sources_of
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.explain import expression
+from tidegate.sql.plan.walking import sources_of
 
 _ALONE = "in one shard"
 

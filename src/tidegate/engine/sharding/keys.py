@@ -21,8 +21,8 @@ from enum import Enum
 from tidegate.engine.expressions.relations import is_local, streams_of
 from tidegate.engine.substreams.separation import Carriers, carried_through
 from tidegate.engine.windows.kind import PaneWindow
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.same import fold
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.same import fold
 
 
 class Division(Enum):

@@ -25,7 +25,7 @@ from tidegate.engine.substreams.watermarks import Watermark, less, until
 from tidegate.engine.values.vectors import BoolArray, Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 _MOST_PAIRS = 2**16
 LEFT, RIGHT = 0, 1

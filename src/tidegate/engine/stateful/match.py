@@ -29,7 +29,7 @@ import numpy as np
 from tidegate.engine.values.grouping import group, ranges
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array
-from tidegate.saql.plan import patterns
+from tidegate.sql.plan import patterns
 
 _ACCEPT = -1
 _NONE = -1

@@ -22,9 +22,9 @@ from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.engine.windows.held_rows import kept
 from tidegate.ordering import END_OF_TIME
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.patterns import lengths_of
-from tidegate.saql.plan.walking import parts_in
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.patterns import lengths_of
+from tidegate.sql.plan.walking import parts_in
 
 _FUNCTIONS = {"first": "first", "last": "last", "min": "least", "max": "greatest"}
 

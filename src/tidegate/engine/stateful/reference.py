@@ -25,8 +25,8 @@ from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.stateful.joins import meet_always
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.ordering import NO_TIME
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import relations_in
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import relations_in
 
 _MOST_PAIRS = 2**20
 

@@ -29,7 +29,7 @@ from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.engine.windows.held_rows import kept
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 class _Running:

@@ -9,7 +9,7 @@ from tidegate.engine.expressions.relations import branches_of
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.vectors import Vector
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 class UnionOperator:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.same import fold
-from tidegate.saql.plan.walking import relations_in, relations_of
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.same import fold
+from tidegate.sql.plan.walking import relations_in, relations_of
 
 Carriers = tuple[frozenset[plan.Expr], ...]
 """For each OVER key the expressions, with names in lower case, that equal it in every row of a relation."""

@@ -20,7 +20,7 @@ from tidegate.engine.values.budget import may_hold_too_many
 from tidegate.engine.values.datetimes import datetime_texts, parse_datetimes
 from tidegate.engine.values.json_lines import key_texts_of
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 # Python refuses to read very long digits, so that those without which a number is as large are left aside.
 _INTEGER = re.compile(r"\s*([+-]?)0*([0-9]+)\s*", re.ASCII)

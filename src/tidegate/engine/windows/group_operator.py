@@ -11,7 +11,7 @@ from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.vectors import Vector
 from tidegate.engine.windows.kind import GroupOperator, PaneWindow, RowWindow
 from tidegate.engine.windows.panes_operator import PanesOperator
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 def group_operator(relation: plan.Aggregate) -> GroupOperator:

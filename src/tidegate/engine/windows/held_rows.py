@@ -16,7 +16,7 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 class GroupRows:

@@ -20,7 +20,7 @@ from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.engine.windows.pane_tables import PaneTable
 from tidegate.ordering import format_duration, short_time
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 _MOST_WINDOWS_SAID = 3
 

@@ -24,7 +24,7 @@ from tidegate.engine.windows.boundaries import within_calendar
 from tidegate.engine.windows.kind import PaneWindow
 from tidegate.engine.windows.pane_tables import Chunks, PaneTable, lines_of
 from tidegate.ordering import NO_TIME
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tidegate.engine.windows.kind import kind_of
 from tidegate.ordering import short_time
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import relations_in
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import relations_in
 
 
 @dataclass(frozen=True, slots=True)

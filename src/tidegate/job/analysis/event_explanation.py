@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import Stamped, TaskSide
 from tidegate.job.analysis.destinations import Destination, destination_of
 from tidegate.job.analysis.replay import check_event, replayed, standing_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.model.events import Int64Array
 from tidegate.job.runtime.batch import Batch
 from tidegate.job.runtime.step import Timeline
 from tidegate.job.runtime.task import PROBLEMS, AnyCarry, RangeTask, stamp

@@ -12,12 +12,12 @@ from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.program.memory import Memory, memories, of_output
 from tidegate.engine.program.operators import operator_relations
 from tidegate.engine.sharding.advice import spread_of
-from tidegate.saql import Diagnostic
-from tidegate.saql.lint import lint
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan import units
-from tidegate.saql.plan.explain import duration, expression, line
-from tidegate.saql.plan.walking import sources_of
+from tidegate.sql import Diagnostic
+from tidegate.sql.lint import lint
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan import units
+from tidegate.sql.plan.explain import duration, expression, line
+from tidegate.sql.plan.walking import sources_of
 
 # Quoted text is skipped; anything else refers to a key or aggregate of the GROUP BY below, or to an OVER.
 _REFERENCE = re.compile(r"'(?:[^']|'')*'|\b(key|aggregate) (\d+)\b|([^\s(,]+)\.over (\d+)\b")

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import PartitionEnd
 from tidegate.job.runtime.step import Timeline, TimelineState
 from tidegate.job.runtime.task import AnyCarry, RangeResult, RangeTask, Task, run_task
 from tidegate.job.runtime.watermark_blockers import WatermarkReport, watermark_report

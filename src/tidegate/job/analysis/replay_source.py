@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.connectors.model.errors import JobError, JobQueryError
+from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import Program, UnsupportedQuery
 from tidegate.job.config.definition import JobDefinition
-from tidegate.job.model.errors import JobError, JobQueryError
-from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.prepare.loading import load_job
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.runtime.step import Timeline
@@ -22,7 +22,7 @@ from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.job.runtime.watermark_blockers import policy_of
 from tidegate.job.testing.case import prepared_case, read_case
 from tidegate.ordering import Policy
-from tidegate.saql import QueryError
+from tidegate.sql import QueryError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import TaskSide
 from tidegate.job.analysis.picture import watermark_svg
 from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, standing_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import Int64Array
 from tidegate.job.runtime.step import Timeline
 from tidegate.job.runtime.task import TraceRows
 from tidegate.job.runtime.watermark_blockers import text_of_key

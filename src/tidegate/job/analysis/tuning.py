@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.connectors.model.errors import JobError
 from tidegate.engine import TaskSide
 from tidegate.job.analysis.replay import BATCH_EVENTS, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.model.errors import JobError
 from tidegate.job.runtime.step import Timeline
 from tidegate.ordering import TICKS_PER_SECOND, Disorder, Outcome, SubstreamKeys, measure
 

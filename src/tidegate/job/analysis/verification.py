@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.analysis.replay_source import ReplaySource
-from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Progress, Runner, Stepper, StepSettings, Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, short_time

@@ -16,17 +16,17 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from tidegate.connectors.inputs.kinds import INPUTS, InputSection
+from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.inputs.protobuf import SUFFIXES
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.section import Public, Section
+from tidegate.connectors.outputs.kinds import OUTPUTS, OutputSection
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, AnyFunction, FunctionDefinition
 from tidegate.job.config.model_definitions import OnnxDefinition
 from tidegate.job.config.overrides import Override, with_overrides
 from tidegate.job.config.spark_settings import SparkSettings
-from tidegate.job.inputs.kinds import INPUTS, InputSection
-from tidegate.job.inputs.limits import InputLimits
-from tidegate.job.inputs.protobuf import SUFFIXES
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.section import Public, Section
-from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
 
 AnySection = TypeVar("AnySection", bound=Section)
 _POLICIES = {"drop": "drop", "stop": "stop", "retry": "stop"}

@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from tidegate.connectors.model.section import Public, Section
 from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
-from tidegate.job.model.section import Public, Section
 
 
 class FunctionDefinition(Section):

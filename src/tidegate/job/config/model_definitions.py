@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tidegate.job.model.section import Public, Secret, SecretUrl, Section
+from tidegate.connectors.model.section import Public, Secret, SecretUrl, Section
 
 ValueType = Literal["any", "bigint", "float", "nvarchar(max)", "bit", "datetime", "record", "array"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from tidegate.connectors.inputs.kinds import INPUTS, reference_names
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.engine import FORMATS
-from tidegate.job.inputs.kinds import INPUTS, reference_names
-from tidegate.job.model.errors import JobError
-from tidegate.job.outputs.kinds import OUTPUTS
 
 Table = Literal["inputs", "outputs"]
 Sections = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from tidegate.job.model.section import Public, SecretOptions, Section
+from tidegate.connectors.model.section import Public, SecretOptions, Section
 
 DEFAULT_MASTER = "local[2]"
 # Settings of Spark that have a name of their own here, so that there is one place to look for them.

@@ -22,13 +22,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, assert_never
 
 import msgspec
 
+from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
+from tidegate.connectors.outputs.output import OutputUnavailableError
 from tidegate.engine.values.json_lines import plain
 from tidegate.engine.values.vectors import is_value
 from tidegate.job.functions.declared_types import DeclaredType, to_declared
 from tidegate.job.functions.row_model import ModelError, RowModel
-from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.job.outputs.output import OutputUnavailableError
 
 RequestForm: TypeAlias = Literal["inputs", "table", "records", "arrays"]
 _MOMENTARY = frozenset({408, 425, 429, 500, 502, 503, 504})

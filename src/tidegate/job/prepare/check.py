@@ -16,6 +16,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from tidegate.connectors.inputs.kinds import reference_names
+from tidegate.connectors.inputs.reference import ReferenceInput, References
+from tidegate.connectors.model.errors import FunctionError, InputError, JobError
 from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
@@ -23,17 +26,14 @@ from tidegate.job.config.environment import kept, not_set, reference_to
 from tidegate.job.config.function_definitions import FunctionDefinition, function_definition
 from tidegate.job.config.model_definitions import OnnxDefinition
 from tidegate.job.config.positions import Place, Positions
-from tidegate.job.inputs.kinds import reference_names
-from tidegate.job.inputs.reference import ReferenceInput, References
-from tidegate.job.model.errors import FunctionError, InputError, JobError
 from tidegate.job.prepare.functions import JobFunction, check_calls, registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.job.prepare.opening import reference_definitions
 from tidegate.job.prepare.side_output_settings import declared_side_outputs, side_output_problems
-from tidegate.saql import QueryError, compile_query
-from tidegate.saql.lint import lint, unregistered
-from tidegate.saql.parsing.diagnostics import Diagnostic
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql import QueryError, compile_query
+from tidegate.sql.lint import lint, unregistered
+from tidegate.sql.parsing.diagnostics import Diagnostic
+from tidegate.sql.plan import nodes as plan
 
 Severity = Literal["error", "warning"]
 Location = tuple[int | str, ...]

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
+from tidegate.connectors.model.errors import FunctionError
+from tidegate.connectors.model.user_module import load_module
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
 from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelSignature
@@ -25,12 +27,10 @@ from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.job.functions.onnx_model import OnnxFunction
 from tidegate.job.functions.row_model import ModelError
-from tidegate.job.model.errors import FunctionError
-from tidegate.job.model.user_module import load_module
-from tidegate.saql import QueryError
-from tidegate.saql.parsing.diagnostics import Diagnostic
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
+from tidegate.sql import QueryError
+from tidegate.sql.parsing.diagnostics import Diagnostic
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import expressions_of, parts_in, relations_of
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.connectors.inputs.kinds import StreamInput
+from tidegate.connectors.inputs.reference import reference_tables
+from tidegate.connectors.model.errors import JobError, JobQueryError
 from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.job.config.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.config.overrides import Override, check_overrides
-from tidegate.job.inputs.kinds import StreamInput
-from tidegate.job.inputs.reference import reference_tables
-from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.functions import JobFunction, check_calls, fingerprint, registered_functions
 from tidegate.job.prepare.opening import reference_definitions
 from tidegate.job.prepare.side_output_settings import side_output_problems
 from tidegate.ordering import Policy, PolicyError
-from tidegate.saql import QueryError, compile_query
+from tidegate.sql import QueryError, compile_query
 
 
 @dataclass(frozen=True, slots=True)

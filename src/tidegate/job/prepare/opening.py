@@ -1,7 +1,7 @@
 """The opened inputs of a job: its logs, with estimated arrival clocks where needed, and its reference data.
 
 A live input may be unreachable for a while, at the start or later. The job then waits and logs that it does
-(`tidegate.job.model.retry_policy`), as it does for its outputs.
+(`tidegate.connectors.model.retry_policy`), as it does for its outputs.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidegate.connectors.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
+from tidegate.connectors.inputs.reference import References
+from tidegate.connectors.inputs.reference_section import ReferenceSection
+from tidegate.connectors.inputs.ticks import TickedLog, Ticks
+from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
+from tidegate.connectors.model.retry_policy import RetryPolicy
+from tidegate.connectors.model.set_aside import read_set_aside, without
 from tidegate.engine import Program
 from tidegate.job.config.definition import JobDefinition
-from tidegate.job.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
-from tidegate.job.inputs.reference import References
-from tidegate.job.inputs.reference_section import ReferenceSection
-from tidegate.job.inputs.ticks import TickedLog, Ticks
-from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
-from tidegate.job.model.retry_policy import RetryPolicy
-from tidegate.job.model.set_aside import read_set_aside, without
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import NO_TIME, Policy, read_from
 

@@ -14,7 +14,7 @@ from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.windows.kind import kind_of
 from tidegate.job.config.definition import JobDefinition
 from tidegate.ordering import Policy
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 _KINDS: dict[type, str] = {
     plan.Join: "a join",

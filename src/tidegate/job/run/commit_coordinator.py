@@ -3,7 +3,7 @@
 Rows are handed to the sinks, the sinks are made durable, and only then does the journal say that the rows have left: a
 two-phase commit whose second phase is the replacement of the journal. A run that dies in between restarts with outputs
 that hold more than the journal says. Outputs that can be truncated are; the others skip the rows they already hold
-(`tidegate.job.outputs.output`).
+(`tidegate.connectors.outputs.output`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tidegate.connectors.model.metrics import COUNTERS, DataError, DataErrorLog, Group, add
+from tidegate.connectors.model.retry_policy import RetryPolicy
+from tidegate.connectors.outputs import OutputCounts, Sinks
 from tidegate.engine import ResultRows
-from tidegate.job.model.metrics import COUNTERS, DataError, DataErrorLog, Group, add
-from tidegate.job.model.retry_policy import RetryPolicy
-from tidegate.job.outputs import OutputCounts, Sinks
 from tidegate.job.prepare.opening import Inputs
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.status import StatusFile

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program
-from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import InputLog
 from tidegate.job.run.journal import Commit
 from tidegate.job.runtime.timelines import LOG_REPLACED, Timeline, first_to_read
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, read_from

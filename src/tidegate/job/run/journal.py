@@ -3,7 +3,7 @@
 A restart is a start: a job that finds a journal reads on from the watermark in it, as if it had been started there by
 hand. The journal therefore keeps only what the log cannot tell: up to where results have left, how much each output
 held then (rows beyond that were written by a step that did not finish, and are dropped and written again), and the
-counters. The file carries a checksum (`tidegate.job.model.state_file`), as a changed digit would change results.
+counters. The file carries a checksum (`tidegate.connectors.model.state_file`), as a changed digit would change results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
+from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import NO_TIME
 
 FILE = "journal.json"

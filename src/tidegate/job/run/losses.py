@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tidegate.job.model.errors import UnavailableError
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job.runtime.step import Timeline, TimelineState
 
 Reached = tuple[int, ...]

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tidegate.connectors.model.encoded_rows import Encoder
+from tidegate.connectors.model.errors import JobError, UnavailableError
+from tidegate.connectors.model.events import InputLog
+from tidegate.connectors.model.retry_policy import READING, RetryPolicy
+from tidegate.connectors.model.set_aside import write_set_aside
+from tidegate.connectors.outputs import Sinks, SinkSettings, shape_of
+from tidegate.connectors.outputs.shape import Shape
 from tidegate.durable_files import DirectoryLock, DirectoryLocked
-from tidegate.job.model.encoded_rows import Encoder
-from tidegate.job.model.errors import JobError, UnavailableError
-from tidegate.job.model.events import InputLog
-from tidegate.job.model.retry_policy import READING, RetryPolicy
-from tidegate.job.model.set_aside import write_set_aside
-from tidegate.job.outputs import Sinks, SinkSettings, shape_of
-from tidegate.job.outputs.shape import Shape
 from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
 from tidegate.job.run.deaths import Deaths
@@ -30,7 +30,7 @@ from tidegate.job.run.trial import culprits
 from tidegate.job.run.versions import Versions, rows_of
 from tidegate.job.side_outputs import EARLY_RESULTS, RunInputs, SideOutputs, side_output_shapes
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_duration, format_time
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 class AnotherProcess(JobError):

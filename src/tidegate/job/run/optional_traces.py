@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tidegate.job.model.errors import JobError
+from tidegate.connectors.model.errors import JobError
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step
 

@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.metrics import (
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.metrics import (
     EARLY_INPUT_EVENTS,
     FAILED_FUNCTION_REQUESTS,
     FUNCTION_EVENTS,
@@ -32,7 +32,7 @@ from tidegate.job.model.metrics import (
     OUT_OF_ORDER_EVENTS,
     RUNTIME_ERRORS,
 )
-from tidegate.job.outputs import OutputCounts
+from tidegate.connectors.outputs import OutputCounts
 from tidegate.job.runtime.step import Step, Timeline, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from tidegate.connectors.model.errors import InputUnavailableError, UnavailableError
+from tidegate.connectors.model.metrics import WATERMARK_DELAY, DataErrorLog
+from tidegate.connectors.model.retry_policy import RetryPolicy
+from tidegate.connectors.outputs import OutputCounts
 from tidegate.engine import Program, ResultRows
-from tidegate.job.model.errors import InputUnavailableError, UnavailableError
-from tidegate.job.model.metrics import WATERMARK_DELAY, DataErrorLog
-from tidegate.job.model.retry_policy import RetryPolicy
-from tidegate.job.outputs import OutputCounts
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
 from tidegate.job.run.deaths import Deaths

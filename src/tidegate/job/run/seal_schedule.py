@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.connectors.model.errors import JobError
 from tidegate.engine import Program
-from tidegate.job.model.errors import JobError
 from tidegate.job.runtime.placement import Placement, StateLost, WorkersLost
 from tidegate.job.runtime.sealing import SealUnusable
 from tidegate.job.runtime.seals import Seals

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.connectors.model.errors import JobError, UnavailableError
 from tidegate.durable_files import FileDamaged, encode_checked, read_checked
 from tidegate.engine import Program
-from tidegate.job.model.errors import JobError, UnavailableError
 from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.step import Step, Timeline, gauges
 from tidegate.job.runtime.watermark_blockers import watermark_report

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.connectors.model.events import Events, InputLog, LogRange
+from tidegate.connectors.model.set_aside import SetAside
 from tidegate.engine import KeyedSide, Program
-from tidegate.job.model.events import Events, InputLog, LogRange
-from tidegate.job.model.set_aside import SetAside
 from tidegate.job.run.deaths import Stretch
 from tidegate.job.runtime.batch import RangeTask, Task
 from tidegate.job.runtime.task import run_task

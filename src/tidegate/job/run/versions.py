@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
+from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.journal import Commit
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.engine import Program
-from tidegate.job.model.events import PartitionEnd
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, SubstreamCarry, arrival_floor, watermark
 
 AnyCarry = Carry | SubstreamCarry

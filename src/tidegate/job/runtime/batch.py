@@ -9,6 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.connectors.model.events import Events, Int64Array, LogRange, PartitionEnd
+from tidegate.connectors.model.metrics import (
+    INPUT_DESERIALIZATION_ERRORS,
+    INPUT_EVENT_BYTES,
+    INPUT_EVENTS,
+    INPUT_SOURCES_RECEIVED,
+    RUNTIME_ERROR,
+    RUNTIME_ERRORS,
+    SAMPLES_A_STEP,
+    DataError,
+    add,
+    function_counts,
+)
 from tidegate.engine import (
     BatchSubstreams,
     BatchTooLarge,
@@ -20,19 +33,6 @@ from tidegate.engine import (
     Stamped,
     TaskSide,
     byte_sizes,
-)
-from tidegate.job.model.events import Events, Int64Array, LogRange, PartitionEnd
-from tidegate.job.model.metrics import (
-    INPUT_DESERIALIZATION_ERRORS,
-    INPUT_EVENT_BYTES,
-    INPUT_EVENTS,
-    INPUT_SOURCES_RECEIVED,
-    RUNTIME_ERROR,
-    RUNTIME_ERRORS,
-    SAMPLES_A_STEP,
-    DataError,
-    add,
-    function_counts,
 )
 from tidegate.job.runtime.arrival_clock import NOWHERE, OPEN_END, AnyCarry, Reached
 from tidegate.ordering import (

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import Program
-from tidegate.job.model.events import Int64Array
 from tidegate.job.runtime.arrival_clock import AnyCarry
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.task import run_task

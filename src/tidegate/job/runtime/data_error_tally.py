@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tidegate.connectors.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, DataError, DataErrorLog
 from tidegate.engine import Problem
-from tidegate.job.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, DataError, DataErrorLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import DATA_ERRORS, EARLY, LATE, OUT_OF_ORDER, format_time
 

@@ -18,9 +18,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from tidegate.connectors.inputs.ticks import reached_in
+from tidegate.connectors.model.events import InputLog, Int64Array, PartitionEnd, last_arrival
 from tidegate.engine import TaskSide
-from tidegate.job.inputs.ticks import reached_in
-from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd, last_arrival
 from tidegate.job.runtime.arrival_clock import AnyCarry
 from tidegate.job.runtime.batch import Batch, BoolArray, RangeResult, Task, batches, selected_stamps
 from tidegate.ordering import (

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from tidegate.connectors.model.encoded_rows import EncodedRows
 from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows, RuntimeErrors
-from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.runtime.emission import Completeness, StepOrder, emitted_rows
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.state_store import StateStore, StoredState

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import InputLog, PartitionEnd, last_arrival
+from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.engine import Program
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import InputLog, PartitionEnd, last_arrival
-from tidegate.job.model.state_file import read_state, write_state
 from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.sealing import UNREADABLE, SealedFile, SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.step import SealedStepper, Stepper

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine import EmissionRange, OperatorRows, Program, ResultRows, RuntimeErrors
-from tidegate.job.model.encoded_rows import EncodedRows
-from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
-from tidegate.job.model.metrics import (
+from tidegate.connectors.model.encoded_rows import EncodedRows
+from tidegate.connectors.model.events import InputLog, Int64Array, PartitionEnd
+from tidegate.connectors.model.metrics import (
     BACKLOGGED_INPUT_EVENTS,
     RUNTIME_ERROR,
     RUNTIME_ERRORS,
@@ -34,6 +33,7 @@ from tidegate.job.model.metrics import (
     add,
     function_counts,
 )
+from tidegate.engine import EmissionRange, OperatorRows, Program, ResultRows, RuntimeErrors
 from tidegate.job.runtime.arrival_clock import Reached
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import DriverPlacement, Placement, Runner

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import Program
-from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.arrival_clock import Reached, reached
 from tidegate.job.runtime.merged import bound_of, stops_of
 from tidegate.job.runtime.task import RangeResult, RangeTask, Task

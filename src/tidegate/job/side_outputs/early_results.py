@@ -24,16 +24,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
+from tidegate.connectors.outputs.shape import OutputColumn, Shape
 from tidegate.engine import ResultRows, Vector
 from tidegate.job.config.definition import JobDefinition
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
-from tidegate.job.outputs.shape import OutputColumn, Shape
 from tidegate.job.runtime.step import Step, Stepper, Timeline
 from tidegate.job.side_outputs.side_output import RunInputs, Shapes
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, read_from
 from tidegate.ordering.ticks import FIRST_TICKS
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 REVISION, FINAL = "revision", "final"
 # Earlier than any arrival: a cut here shows no event.

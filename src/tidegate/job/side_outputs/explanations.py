@@ -14,21 +14,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import InputLog
+from tidegate.connectors.model.metrics import SAMPLES_A_STEP
+from tidegate.connectors.outputs.shape import OutputColumn, Shape
 from tidegate.engine import ResultRows, Vector
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events
 from tidegate.job.analysis.replay import replayed, standing_before
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.config.definition import ExplanationsDefinition, JobDefinition
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import InputLog
-from tidegate.job.model.metrics import SAMPLES_A_STEP
-from tidegate.job.outputs.shape import OutputColumn, Shape
 from tidegate.job.runtime.step import Step, Stepper, Timeline, TimelineState
 from tidegate.job.runtime.task import AnyCarry, RangeResult
 from tidegate.job.side_outputs.side_output import RunInputs, Shapes
 from tidegate.ordering import DATA_ERRORS, END_OF_TIME, NO_TIME
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 # The carry is kept at multiples of this, so that little is read again around a touched event.
 _PIECE_EVENTS = 256

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from tidegate.connectors.model.events import InputLog
+from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import Program, ResultRows
 from tidegate.job.config.definition import JobDefinition
-from tidegate.job.model.events import InputLog
-from tidegate.job.outputs.shape import Shape
 from tidegate.job.runtime.step import Step, Stepper
 from tidegate.ordering import Policy
 

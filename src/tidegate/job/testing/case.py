@@ -16,13 +16,10 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
-from tidegate.job.config.definition import function_definitions
-from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
-from tidegate.job.inputs.recorded import Recorded, RecordedLine, RecordedLog, recorded_events
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import InputLog
-from tidegate.job.model.metrics import (
+from tidegate.connectors.inputs.recorded import Recorded, RecordedLine, RecordedLog, recorded_events
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import InputLog
+from tidegate.connectors.model.metrics import (
     COUNTERS,
     EARLY_INPUT_EVENTS,
     INPUT_DESERIALIZATION_ERRORS,
@@ -33,6 +30,9 @@ from tidegate.job.model.metrics import (
     RUNTIME_ERRORS,
     add,
 )
+from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
+from tidegate.job.config.definition import function_definitions
+from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.prepare.functions import check_calls, registered_functions
 from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
@@ -53,7 +53,7 @@ from tidegate.ordering import (
     format_time,
     parse_time,
 )
-from tidegate.saql import QueryError, compile_query
+from tidegate.sql import QueryError, compile_query
 
 SETTINGS = "tidegate.toml"
 _RELATIVE_TOLERANCE = 1e-9

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidegate.connectors.model.errors import InputError, JobError, JobQueryError
 from tidegate.engine import UnsupportedQuery
-from tidegate.job.model.errors import InputError, JobError, JobQueryError
 from tidegate.ordering import PolicyError
-from tidegate.saql import QueryError
 from tidegate.service.workbench import editing, replaying, samples, sections, testing
+from tidegate.sql import QueryError
 
 QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "compile": editing.compiled,

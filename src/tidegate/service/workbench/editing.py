@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from tidegate.connectors.model.errors import JobError
 from tidegate.engine import CATALOG
 from tidegate.job.analysis.query_plan import plan_of
-from tidegate.job.model.errors import JobError
-from tidegate.saql import Diagnostic, QueryError, compile_query
-from tidegate.saql.parsing.keywords import KEYWORDS
-from tidegate.saql.plan.catalog import Form
-from tidegate.saql.plan.nodes import Query
+from tidegate.sql import Diagnostic, QueryError, compile_query
+from tidegate.sql.parsing.keywords import KEYWORDS
+from tidegate.sql.plan.catalog import Form
+from tidegate.sql.plan.nodes import Query
 
 
 def compiled(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.connectors.model.events import InputLog
 from tidegate.job.analysis.event_explanation import explain_events
 from tidegate.job.analysis.replay import replayed, standing_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.tuning import tuned
-from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.runtime.task import TraceRows
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, parse_time

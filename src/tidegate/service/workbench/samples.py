@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from tidegate import outbound
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLine, RecordedLog, recorded_events
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.job.config.definition import definition_of
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLine, RecordedLog, recorded_events
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.ordering import END_OF_TIME, format_time

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.job.model.events import InputLog
-from tidegate.job.model.metrics import COUNTERS, OUTPUT_EVENTS, add
+from tidegate.connectors.model.events import InputLog
+from tidegate.connectors.model.metrics import COUNTERS, OUTPUT_EVENTS, add
 from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Stepper, StepSettings

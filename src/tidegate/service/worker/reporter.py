@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from prometheus_client.metrics_core import Metric
 
+from tidegate.connectors.model.metrics import WATERMARK_DELAY
+from tidegate.connectors.model.retry_policy import Waiting, WaitOver
+from tidegate.connectors.outputs import OutputCounts
 from tidegate.engine import OperatorRows, Program
-from tidegate.job.model.metrics import WATERMARK_DELAY
-from tidegate.job.model.retry_policy import Waiting, WaitOver
-from tidegate.job.outputs import OutputCounts
 from tidegate.job.run.prometheus import JobCollector
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step, gauges

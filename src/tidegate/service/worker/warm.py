@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidegate.connectors.inputs.kinds import INPUTS
+from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.engine import CATALOG
-from tidegate.job.inputs.kinds import INPUTS
-from tidegate.job.outputs.kinds import OUTPUTS
-from tidegate.saql import compile_query
 from tidegate.service.worker import process, system
+from tidegate.sql import compile_query
 
 _QUERY = (
     "SELECT System.Timestamp() AS t, COUNT(*) AS n INTO o FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 1)"

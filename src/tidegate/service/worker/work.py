@@ -14,11 +14,11 @@ from types import FrameType
 from typing import Any
 
 from tidegate import outbound
+from tidegate.connectors.model.errors import UnavailableError
+from tidegate.connectors.model.retry_policy import Waiting
+from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.job import Job, JobError, JobQueryError
 from tidegate.job.config.definition import definition_of
-from tidegate.job.model.errors import UnavailableError
-from tidegate.job.model.retry_policy import Waiting
-from tidegate.job.model.state_file import read_state, write_state
 from tidegate.job.prepare.loading import prepare_job
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
 from tidegate.job.run.optional_traces import traced_to

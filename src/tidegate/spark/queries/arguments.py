@@ -17,11 +17,11 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
+from tidegate.connectors.inputs.kinds import InputSection
+from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.model.errors import JobError
 from tidegate.job.config.definition import EventOrdering, JobDefinition, definition_of_arguments, with_absolute_paths
 from tidegate.job.config.environment import filled, reference_to
-from tidegate.job.inputs.kinds import InputSection
-from tidegate.job.inputs.limits import InputLimits
-from tidegate.job.model.errors import JobError
 from tidegate.job.prepare.functions import PickledFunction
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.ordering import TICKS_PER_SECOND, parse_time

@@ -10,14 +10,12 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession, types
 
+from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import InputLog
 from tidegate.engine import ResultRows
 from tidegate.job.config.definition import EventOrdering
-from tidegate.job.inputs.limits import InputLimits
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.loading import Job
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
 from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in, type_of_column
 from tidegate.spark.queries.history import (
@@ -32,6 +30,8 @@ from tidegate.spark.queries.history import (
 from tidegate.spark.queries.reference_frames import ReferenceOfFrame
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
 from tidegate.spark.queries.sampling import SampledLog, sample_results, sampled_frame
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.nodes import Type
 
 _CALLER = "tidegate.spark.sql"
 

@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions, types
 
 from tidegate.client.event import Details
+from tidegate.connectors.model.captured import CapturedMessages
+from tidegate.connectors.model.errors import InputError, JobError
+from tidegate.connectors.model.events import Events, Int64Array
 from tidegate.engine import FORMATS, JSON, Format, TableBodies
 from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS
 from tidegate.engine.decoding.tables import Table
 from tidegate.engine.expressions.needs import Need
-from tidegate.job.model.captured import CapturedMessages
-from tidegate.job.model.errors import InputError, JobError
-from tidegate.job.model.events import Events, Int64Array
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 Named: TypeAlias = str | Column
 

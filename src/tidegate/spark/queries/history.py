@@ -20,11 +20,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
+from tidegate.connectors.inputs.kinds import LogOpening, StreamInput
+from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.engine import Program
 from tidegate.engine.sharding.keys import Division
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.inputs.kinds import LogOpening, StreamInput
-from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.emission import Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from

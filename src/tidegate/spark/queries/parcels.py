@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.events import Events, PartitionEnd
+from tidegate.connectors.model.metrics import DataError
 from tidegate.engine import Program
-from tidegate.job.model.errors import JobError
-from tidegate.job.model.events import Events, PartitionEnd
-from tidegate.job.model.metrics import DataError
 from tidegate.job.runtime.arrival_clock import OPEN_END, AnyCarry, Reached, reached
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.emission import Timeline

@@ -21,9 +21,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions, types
 
 from tidegate.blobs import Blob, BlobError
+from tidegate.connectors.inputs.reference_section import ReferenceSection, ReferenceTables
+from tidegate.connectors.model.errors import JobError
 from tidegate.engine import Format, Limits
-from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
-from tidegate.job.model.errors import JobError
 from tidegate.ordering import format_time
 from tidegate.spark.queries.frame_events import column_of, has_map
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from tidegate.job.model.events import Events, PartitionEnd
-from tidegate.job.model.metrics import DataError
+from tidegate.connectors.model.events import Events, PartitionEnd
+from tidegate.connectors.model.metrics import DataError
 from tidegate.ordering import DATA_ERRORS, LATE, OUT_OF_ORDER, TICKS_PER_MICROSECOND, Action, Policy
 from tidegate.spark.queries.parcels import TimelineRun
 

@@ -17,16 +17,16 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
+from tidegate.connectors.model.errors import JobError, OutputError
+from tidegate.connectors.outputs.arrow_tables import arrow_array, named_columns
+from tidegate.connectors.outputs.shape import ColumnTypes, Shape, nothing_known, shape_of
+from tidegate.connectors.outputs.values import json_text
 from tidegate.engine import Kind, Program, ResultRows, Vector
 from tidegate.engine.values.json_lines import plain
-from tidegate.job.model.errors import JobError, OutputError
-from tidegate.job.outputs.arrow_tables import arrow_array, named_columns
-from tidegate.job.outputs.shape import ColumnTypes, Shape, nothing_known, shape_of
-from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.result_types import SPARK_TYPES, arrow_type, converter_to, type_of_values
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.nodes import Type
 
 _AT_ONCE: dict[pa.DataType, Type] = {
     pa.int64(): Type.BIGINT,

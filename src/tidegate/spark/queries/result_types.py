@@ -1,8 +1,8 @@
 """Spark's types for the values of results: what each accepts, and which one a few values suggest.
 
 In the query language a type belongs to a value, in Spark to a column. A value goes into a column where nothing of it is
-lost, by the rule of the service's own outputs (`tidegate.job.outputs.values`): a whole float into a bigint, a bigint
-into a double, anything into a string, where records and arrays are JSON. Spark counts time in microseconds, so a
+lost, by the rule of the service's own outputs (`tidegate.connectors.outputs.values`): a whole float into a bigint, a
+bigint into a double, anything into a string, where records and arrays are JSON. Spark counts time in microseconds, so a
 timestamp lacks the seventh digit of a time; a column of strings keeps it.
 """
 
@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types
 
+from tidegate.connectors.outputs import values
 from tidegate.engine.values.vectors import Datetime
-from tidegate.job.outputs import values
 from tidegate.ordering import TICKS_PER_DAY
-from tidegate.saql.plan.nodes import Type
+from tidegate.sql.plan.nodes import Type
 
 Converter = Callable[[Any], Any]
 """Converts a value that is not NULL for Arrow. Raises ValueError with a message for people."""

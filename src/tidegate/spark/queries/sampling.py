@@ -9,8 +9,8 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql import functions
 
+from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.engine import Program, ResultRows
-from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.job.runtime.step import Stepper
 from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import END_OF_TIME, Policy

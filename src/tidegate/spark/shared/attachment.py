@@ -21,7 +21,7 @@ from py4j.java_gateway import java_import
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from tidegate.job.model.errors import UnavailableError
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.spark.failures import FAILURES
 
 # What `pyspark.java_gateway.launch_gateway` imports. It connects to a gateway only if the environment has the secret.

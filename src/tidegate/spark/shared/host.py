@@ -26,8 +26,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tidegate.connectors.model.errors import JobError
 from tidegate.job.config.spark_settings import SparkSettings
-from tidegate.job.model.errors import JobError
 from tidegate.spark.failures import FAILURES
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared import daemon

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import OutputUnavailableError
+from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.outputs import OutputUnavailableError
 
 STEPS = "tidegate_steps"
 _MOST_NAME = 120

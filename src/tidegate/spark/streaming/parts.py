@@ -53,7 +53,7 @@ class ArrowEncoder:
     to_table: ToTable
 
     def __call__(self, rows: ResultRows) -> bytes:
-        """Return the stream; see ``tidegate.job.model.encoded_rows.Encoder``."""
+        """Return the stream; see ``tidegate.connectors.model.encoded_rows.Encoder``."""
         content: bytes = encoded(self.to_table(rows)).to_pybytes()
         return content
 

@@ -14,8 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.job import JobError, Step
-from tidegate.job.model.retry_policy import Waiting
 from tidegate.spark.streaming.progress import ProgressLog
 
 _GRACE_S = 0.7

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.engine import ResultRows
 from tidegate.job import Job
-from tidegate.job.model.state_file import read_state, write_state
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
 
 SCHEMA_FILE = "schema.json"

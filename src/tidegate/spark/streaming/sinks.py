@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from tidegate.job.model.errors import JobError
+from tidegate.connectors.model.errors import JobError
 from tidegate.spark.streaming.jdbc import JdbcSink
 from tidegate.spark.streaming.step_files import StepFiles, folder_at
 

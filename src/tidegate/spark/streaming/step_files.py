@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from tidegate.connectors.model.errors import OutputError
 from tidegate.durable_files import Files, make_folders, replace_file
-from tidegate.job.model.errors import OutputError
 
 _OWN = "_tidegate"
 _FILES = Files()

@@ -7,10 +7,10 @@ from __future__ import annotations
 from tidegate.engine.aggregates.states.counts import Counts, RowCount
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.values.vectors import Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.aggregates import Distinct
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.aggregates import Distinct
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 
 class Count(AggregateFunction):

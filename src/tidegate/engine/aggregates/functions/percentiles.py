@@ -14,10 +14,10 @@ import numpy as np
 from tidegate.engine.aggregates.states.multisets import DistinctValues, Multisets
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.values.vectors import Int64Array, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.explain import expression
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.explain import expression
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 
 class _Percentile(AggregateFunction):

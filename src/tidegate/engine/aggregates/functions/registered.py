@@ -22,9 +22,9 @@ from tidegate.engine.expressions.registered import Accumulator, accumulator, cal
 from tidegate.engine.expressions.registered_rows import results_of
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector, object_array
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.explain import expression
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.explain import expression
+from tidegate.sql.plan.signatures import read_signature
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.aggregates.states.state import AdditiveState, Column, Evaluated, Hops, Summary
 from tidegate.engine.values.exact_sums import ExactSums, quotient
 from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind, Reason, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.aggregates import Distinct
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.aggregates import Distinct
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 
 @dataclass(slots=True)

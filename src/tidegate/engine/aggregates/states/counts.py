@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.engine.aggregates.states.ranges import totals
 from tidegate.engine.aggregates.states.state import AdditiveState, Column, Evaluated, Hops, Summary
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from tidegate.engine.aggregates.states.ranges import least, ranks_of, records, t
 from tidegate.engine.aggregates.states.state import Column, DominatedState, Evaluated, Hops, Summary
 from tidegate.engine.values.grouping import ordered_keys, sorted_rows
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Reason, Vector
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 _FAMILIES = np.zeros(len(Kind), dtype=np.int64)
 _FAMILIES[[Kind.BIGINT, Kind.FLOAT, Kind.BIT]] = 1

@@ -20,7 +20,7 @@ from tidegate.engine.aggregates.states.state import (
 )
 from tidegate.engine.values.grouping import ranges, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 MOST_RANKED = 32
 """Rankings of more rows than this are rebuilt for each window: finding the useless rows takes one pass per rank."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from tidegate.engine.aggregates.states.state import Hops, Summary
 from tidegate.engine.values.vectors import Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.aggregates import AggregateSignature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.aggregates import AggregateSignature
 
 
 @dataclass(frozen=True, slots=True)

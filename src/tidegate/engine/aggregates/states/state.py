@@ -19,7 +19,7 @@ import numpy as np
 from tidegate.engine.values.grouping import ranges
 from tidegate.engine.values.sequences import stretches
 from tidegate.engine.values.vectors import Int64Array, Vector
-from tidegate.saql.plan import nodes as plan
+from tidegate.sql.plan import nodes as plan
 
 MOST_ROWS = 2**20
 """How many rows are folded or merged at a time where ranges overlap."""

@@ -21,8 +21,8 @@ from tidegate.engine.functions.operators import as_floats
 from tidegate.engine.stateful.analytics.running import running_ranges, still_counted
 from tidegate.engine.stateful.analytics.specification import AnalyticFunction, Evaluator, Past
 from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Kind, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.explain import expression
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.explain import expression
 
 MAX_HISTORY = 100_000
 """The longest history of anomaly detection, because each event is compared with all of it."""

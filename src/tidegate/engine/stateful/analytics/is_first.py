@@ -20,9 +20,9 @@ from tidegate.engine.stateful.analytics.specification import AnalyticFunction, E
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.engine.windows.boundaries import ceil_to
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 
 def is_first(times: Int64Array, sequences: Sequences, passing: BoolArray, length_ticks: int) -> BoolArray:

@@ -20,11 +20,11 @@ from tidegate.engine.aggregates.states.state import Column
 from tidegate.engine.stateful.analytics.specification import AnalyticFunction, Evaluator, Past
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.analytics import Role
-from tidegate.saql.plan.explain import expression
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.analytics import Role
+from tidegate.sql.plan.explain import expression
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 
 def lag(times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int, limit_ticks: int) -> Int64Array:

@@ -7,8 +7,8 @@ It is LAG with offset 0 among the rows that pass (`lag`).
 from __future__ import annotations
 
 from tidegate.engine.stateful.analytics.lag import Lag
-from tidegate.saql.plan.analytics import Role
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan.analytics import Role
+from tidegate.sql.plan.signatures import read_signature
 
 
 class Last(Lag):

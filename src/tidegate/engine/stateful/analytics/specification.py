@@ -15,8 +15,8 @@ from typing import Protocol
 from tidegate.engine.aggregates.states.state import Column
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.analytics import AnalyticSignature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.analytics import AnalyticSignature
 
 
 @dataclass(frozen=True, slots=True)

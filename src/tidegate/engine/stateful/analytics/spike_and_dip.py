@@ -29,10 +29,10 @@ import numpy as np
 
 from tidegate.engine.stateful.analytics.anomalies import AnomalyDetection
 from tidegate.engine.values.vectors import FloatArray, Int64Array
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.analytics import Role
-from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import read_signature
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.analytics import Role
+from tidegate.sql.plan.nodes import Type
+from tidegate.sql.plan.signatures import read_signature
 
 _LEAST_HISTORY = 4
 

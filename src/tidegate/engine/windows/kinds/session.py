@@ -44,9 +44,9 @@ from tidegate.engine.windows.held_rows import GroupRows, joined, kept
 from tidegate.engine.windows.kind import RowWindow
 from tidegate.ordering import format_duration, short_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, NO_TIME
-from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.explain import duration, expression
-from tidegate.saql.plan.nodes import Length
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.explain import duration, expression
+from tidegate.sql.plan.nodes import Length
 
 
 @dataclass(frozen=True, slots=True)

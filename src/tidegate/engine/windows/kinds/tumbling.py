@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.engine.windows.boundaries import ceil_to, spans_of
 from tidegate.engine.windows.kind import PaneWindow
-from tidegate.saql.plan.explain import duration, offset
-from tidegate.saql.plan.nodes import Length
+from tidegate.sql.plan.explain import duration, offset
+from tidegate.sql.plan.nodes import Length
 
 
 @dataclass(frozen=True, slots=True)

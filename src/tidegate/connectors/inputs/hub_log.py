@@ -1,0 +1,391 @@
+"""An event hub as a log: read over AMQP from anywhere, or from its segments on the hub's own machine.
+
+Either way the hub is asked what there is to read, and only events that it has made durable are read. Numbers, times and
+bytes are the same both ways, so different ranges may be read differently (by an executor on another machine) without
+any effect on results.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString, HubClient
+from tidegate.client.event import Details
+from tidegate.connectors.model.errors import InputError, InputUnavailableError
+from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
+from tidegate.connectors.model.messages import Messages, bodies
+from tidegate.engine import JSON, Format
+from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
+from tidegate.log import LogError, SegmentReader
+from tidegate.ordering import TICKS_PER_MILLISECOND
+
+_LOG_ID_FILE = "log-id"
+_RUN_BYTES = 16 << 20  # values take up to twenty times as much memory as their text
+_PACKED_RUN_BYTES = 512 << 10  # deflate makes at most a thousandfold of it, and that is decoded at once
+_READ_AGAIN = 5
+_HUB_MAY_RESTART_S = 60
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A partition's folder of segments, and the identity that tells whether a folder of that name is the hub's."""
+
+    directory: str
+    log_id: str
+
+    def are_here(self) -> bool:
+        """Return whether this machine has that very folder."""
+        try:
+            return (Path(self.directory) / _LOG_ID_FILE).read_text(encoding="ascii").strip() == self.log_id
+        except (OSError, UnicodeDecodeError):
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class HubRange:
+    """Events of one partition of a hub, by sequence number; it is shipped to the task that reads them."""
+
+    start: int
+    end: int
+    partition: str
+    consumer_group: str
+    connection: ConnectionString
+    segments: Segments | None
+    body_format: Format = JSON
+    of_devices: bool = False
+
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        for messages in self._runs(batch_events):
+            yield Events(
+                sequence_numbers=messages.sequence_numbers,
+                arrivals=device_arrivals(messages) if self.of_devices else _arrivals(messages),
+                bodies=bodies(messages.buffer, messages.ends),
+                messages=messages,
+                format=self.body_format,
+                added_columns=IOT_HUB_COLUMNS if self.of_devices else HUB_COLUMNS,
+            )
+
+    def _runs(self, batch_events: int) -> Iterator[Messages]:
+        for messages in self.read_messages(batch_events):
+            yield from messages.parts(_PACKED_RUN_BYTES if self.body_format.may_inflate else _RUN_BYTES)
+
+    def read_messages(self, batch_events: int) -> Iterator[Messages]:
+        """Yield the encoded messages in order, at most about ``batch_events`` at a time.
+
+        Raises:
+            InputError: the hub cannot be reached, or events of the range are gone.
+        """
+        expected = self.start
+        from_segments = self.segments is not None and self.segments.are_here()
+        source = self._from_segments(batch_events) if from_segments else self._over_amqp(batch_events)
+        for messages in source:
+            numbers = messages.sequence_numbers
+            if int(numbers[0]) != expected or int(numbers[-1]) != expected + len(numbers) - 1:
+                raise self._gone(expected, int(numbers[0]))
+            expected += len(numbers)
+            yield messages
+        if expected != self.end:
+            raise self._gone(expected, self.end)
+
+    def _from_segments(self, batch_events: int) -> Iterator[Messages]:
+        assert self.segments is not None
+        reader = SegmentReader(self.segments.directory)
+        batch = _Batch()
+        try:
+            for entry in reader.read_entries(self.start, self.end):
+                first = max(self.start - entry.base_sequence_number, 0)
+                last = min(self.end - entry.base_sequence_number, entry.count)
+                batch.add(
+                    entry.base_sequence_number + first,
+                    entry.enqueued_time_ms,
+                    np.frombuffer(entry.ends, dtype="<u4").astype(np.int64),
+                    entry.first_offset,
+                    entry.payload,
+                    first,
+                    last,
+                )
+                if batch.count >= batch_events or batch.size >= _RUN_BYTES:
+                    yield batch.messages()
+                    batch = _Batch()
+        except LogError as error:
+            raise InputError(f"{self._name}: {error}") from error
+        if batch.count:
+            yield batch.messages()
+
+    def _over_amqp(self, batch_events: int) -> Iterator[Messages]:
+        at, failures = self.start, 0
+        while at < self.end:
+            try:
+                client = _client(self.connection)
+                for deliveries in client.read(self.consumer_group, self.partition, at, self.end, batch_events):
+                    yield Messages.of(deliveries)
+                    at, failures = deliveries[-1].sequence_number + 1, 0
+            except ClientError as error:
+                failures += 1
+                if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError | BusyError):
+                    raise _input_error(error) from error
+                time.sleep(_FIRST_PAUSE_S * 2**failures)
+
+    @property
+    def _name(self) -> str:
+        return f"event hub {self.connection.entity_path}, partition {self.partition}"
+
+    def _gone(self, expected: int, found: int) -> InputError:
+        return InputError(
+            f"{self._name}: event {expected} no longer exists (next is {found}); retention has removed "
+            f"{found - expected:,} events that the job still has to read. Give the hub a longer retention, or start "
+            "the job at a later time"
+        )
+
+
+def _arrivals(messages: Messages) -> Int64Array:
+    arrivals: Int64Array = messages.enqueued_times_ms * TICKS_PER_MILLISECOND
+    return arrivals
+
+
+def device_arrivals(messages: Messages) -> Int64Array:
+    """Return when each message of a device arrived at the IoT hub, in ticks, or else when it was enqueued here.
+
+    A message reaches this endpoint after it has arrived, so reading starts at a place found by the hub's own times:
+    whatever arrived at or after a time was enqueued at or after it.
+    """
+    return earlier_of_device(_arrivals(messages), messages.details())
+
+
+def earlier_of_device(arrivals: Int64Array, details: Sequence[Details]) -> Int64Array:
+    """Return int64[n], in ticks: when each message arrived at the IoT hub, if it says so, else when it arrived here."""
+    earlier = arrivals.copy()
+    for place, one in enumerate(details):
+        ticks = enqueued_by_device(one.system_properties)
+        if ticks is not None:
+            earlier[place] = min(ticks, int(earlier[place]))
+    return earlier
+
+
+class _Batch:
+    """Collects entries until there are enough to convert them to columns."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        self._numbers: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._times: list[tuple[int, int]] = []
+        self._ends: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._positions: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._payloads: list[memoryview] = []
+
+    def add(
+        self,
+        number: int,
+        time_ms: int,
+        ends: np.ndarray[tuple[int], np.dtype[np.int64]],
+        first_offset: int,
+        payload: memoryview,
+        first: int,
+        last: int,
+    ) -> None:
+        begin = int(ends[first - 1]) if first else 0
+        count = last - first
+        self._numbers.append(np.arange(number, number + count, dtype=np.int64))
+        self._times.append((time_ms, count))
+        self._ends.append(ends[first:last] - begin + self.size)
+        self._positions.append(first_offset + 4 * np.arange(first, last, dtype=np.int64))
+        self._payloads.append(payload[begin : int(ends[last - 1])])
+        self.size += int(ends[last - 1]) - begin
+        self.count += count
+
+    def messages(self) -> Messages:
+        times, counts = zip(*self._times, strict=True)
+        return Messages(
+            sequence_numbers=np.concatenate(self._numbers),
+            enqueued_times_ms=np.repeat(np.array(times, dtype=np.int64), counts),
+            positions=np.concatenate(self._positions),
+            buffer=b"".join(self._payloads),
+            ends=np.concatenate(self._ends),
+        )
+
+
+class HubLog:
+    """One event hub, seen from the driver."""
+
+    def __init__(
+        self,
+        client: HubClient,
+        connection: ConnectionString,
+        consumer_group: str,
+        *,
+        use_segments: bool = True,
+        body_format: Format = JSON,
+        of_devices: bool = False,
+        patient: bool = True,
+        job: str = "",
+    ) -> None:
+        """
+        Args:
+            job: the job that reads, as the hub is to show it; empty: it is not shown.
+            patient: whether to wait here for a hub that restarts; False: the caller waits.
+            use_segments: whether to read the hub's files if they are on this machine.
+            body_format: the format of the bodies.
+            of_devices: the hub is an IoT hub's endpoint, whose messages state their arrival times.
+        """
+        self._client = client
+        self._connection = connection
+        self._use_segments = use_segments
+        self._body_format = body_format
+        self._of_devices = of_devices
+        self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
+        self._consumer_group = consumer_group
+        hub = client.hub()
+        self._partitions = hub.partition_ids
+        # A service's hubs have no identity of each log, but a hub that was deleted and made again has another time.
+        created = hub.created_at_ms
+        self._created = None if created is None else f"{connection.entity_path.lower()} created at {created}"
+        self._segments: dict[str, Segments | None] = {}
+        self._job = job
+        self._positions: dict[str, int] = {}
+        self._unreported: dict[str, int] = {}
+
+    @classmethod
+    def connect(
+        cls,
+        connection_string: str,
+        event_hub: str | None,
+        consumer_group: str,
+        *,
+        token_provider: str | None = None,
+        use_segments: bool = True,
+        body_format: Format = JSON,
+        of_devices: bool = False,
+        patient: bool = True,
+        job: str = "",
+    ) -> HubLog:
+        """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
+
+        ``token_provider``: see `ConnectionString.parse`.
+
+        Raises:
+            InputError: the connection string is invalid, or the hub cannot be reached or refuses; the message contains
+                neither key nor token.
+        """
+        try:
+            connection = ConnectionString.parse(connection_string, event_hub, token_provider=token_provider)
+            return cls(
+                HubClient(connection),
+                connection,
+                consumer_group,
+                use_segments=use_segments,
+                body_format=body_format,
+                of_devices=of_devices,
+                patient=patient,
+                job=job,
+            )
+        except ClientError as error:
+            raise _input_error(error) from error
+
+    def _reports(self) -> dict[str, dict[str, Any]]:
+        """Return by partition the properties that report a reader of segments, which attaches no link, to the hub."""
+        if not self._job:
+            return {}
+        return {
+            partition: {
+                "tidegate:job": self._job,
+                "tidegate:consumer-group": self._consumer_group,
+                "tidegate:position": position,
+                "tidegate:read-events": self._unreported.get(partition, 0),
+            }
+            for partition, position in self._positions.items()
+            if (segments := self._segments.get(partition)) is not None and segments.are_here()
+        }
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        ends = {}
+        reports = self._reports()
+        every = self._ask(lambda client: client.partitions_properties(self._partitions, reports))
+        for partition in reports:
+            self._unreported[partition] = 0
+        for partition, properties in every.items():
+            self._positions.setdefault(partition, properties.begin)
+            if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
+                self._segments[partition] = Segments(properties.log_directory, properties.log_id)
+            lower_bound_ms = properties.arrival_lower_bound_ms
+            promise = None if lower_bound_ms is None else lower_bound_ms * TICKS_PER_MILLISECOND
+            if self._of_devices:
+                # The hub reports its own clock; a message reaches it after arriving at the IoT hub.
+                promise = None
+            log_id = properties.log_identity or self._created
+            ends[partition] = PartitionEnd(properties.begin, properties.end, promise, log_id=log_id)
+        return ends
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        time_ms = -(-arrival // TICKS_PER_MILLISECOND)
+        first = self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
+        self._positions[partition] = max(first, self._positions.get(partition, 0))
+        return first
+
+    def first_at_offset(self, partition: str, offset: str, *, inclusive: bool) -> int:
+        """Return the first sequence number after an offset, or at it if ``inclusive``; the partition's end if none."""
+        group = self._consumer_group
+        return self._ask(lambda client: client.first_at_offset(group, partition, offset, inclusive=inclusive))
+
+    def range(self, partition: str, start: int, end: int) -> HubRange:
+        self._unreported[partition] = self._unreported.get(partition, 0) + end - start
+        self._positions[partition] = end
+        segments = self._segments.get(partition)
+        return HubRange(
+            start,
+            end,
+            partition,
+            self._consumer_group,
+            self._connection,
+            segments,
+            self._body_format,
+            self._of_devices,
+        )
+
+    def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
+        """Ask the hub, and repeat the question over a new connection while it is restarting."""
+        gives_up_at = time.monotonic() + self._gives_up_after_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                if self._client.closed:
+                    self._client = HubClient(self._connection)
+                return question(self._client)
+            except ClientError as error:
+                may_come_back = isinstance(error, ConnectionLostError | BusyError)
+                if not may_come_back or time.monotonic() + pause_s > gives_up_at:
+                    raise _input_error(error) from error
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+def _input_error(error: ClientError) -> InputError:
+    kind = InputUnavailableError if isinstance(error, ConnectionLostError | BusyError) else InputError
+    return kind(str(error))
+
+
+_clients = threading.local()
+
+
+def _client(connection: ConnectionString) -> HubClient:
+    """Return this thread's connection to a hub: signing in costs more than reading most of a worker's ranges."""
+    known: dict[ConnectionString, HubClient] = _clients.__dict__.setdefault("by_connection", {})
+    client = known.get(connection)
+    if client is None or client.closed:
+        client = known[connection] = HubClient(connection)
+    return client

@@ -1,0 +1,304 @@
+"""Messages of Protocol Buffers as rows, by a .proto file or a descriptor set.
+
+The types are those of the query language: whole numbers are bigint (an unsigned one beyond it a float), bytes are text
+in base64, an enumeration is the name of its value, a Timestamp is a time, a Duration its seconds, and a wrapper what it
+wraps. A field that can be absent and is has the value NULL; one that cannot has its default.
+
+Source: the Protocol Buffers guides "Encoding" and "ProtoJSON format".
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, assert_never
+
+from tidegate.connectors.model.errors import InputError
+from tidegate.engine import DEFAULT_LIMITS, Problem
+from tidegate.engine.decoding.formats import Unreadable
+
+SUFFIXES = (".proto", ".desc", ".pb", ".binpb", ".protoset")
+_TIMEOUT_S = 60
+_LONGEST_VARINT = 10
+_MOST_BIGINT = (1 << 63) - 1
+_NANOSECONDS = 1_000_000_000
+
+
+class MessagePrefix(StrEnum):
+    """What says how long each message of a body is."""
+
+    NONE = "none"
+    BASE128 = "base128"
+    FIXED32 = "fixed32"
+
+
+@dataclass(frozen=True)
+class ProtobufDeserializer:
+    """Reads the messages of bodies; it can be pickled and hashed.
+
+    Attributes:
+        name: the message's full name. descriptors: a serialized FileDescriptorSet with it and all it imports.
+        prefix: the length before each message; without one, a body is one message.
+    """
+
+    name: str
+    descriptors: bytes = field(repr=False)
+    prefix: MessagePrefix = MessagePrefix.NONE
+
+    def __call__(self, body: bytes) -> Iterable[Mapping[str, Any]]:
+        """Return the rows of a body.
+
+        Raises:
+            Unreadable: a message holds too many values.
+            ValueError: it is cut off, or no such message.
+        """
+        make, read = self._message
+        for content in _messages(body, self.prefix):
+            message = make.FromString(content)
+            if _holds_more(message, DEFAULT_LIMITS.event_values):
+                raise Unreadable(Problem.LIMIT_EXCEEDED)
+            yield read(message)
+
+    @cached_property
+    def _message(self) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+        pool = descriptor_pool.DescriptorPool()
+        for file in descriptor_pb2.FileDescriptorSet.FromString(self.descriptors).file:
+            pool.Add(file)
+        try:
+            found = pool.FindMessageTypeByName(self.name)
+        except KeyError:
+            raise InputError(f"there is no message {self.name}; {_names(self.descriptors)}") from None
+        return message_factory.GetMessageClass(found), _Reader(found)
+
+    def check(self) -> None:
+        """Raise InputError unless the message exists."""
+        _ = self._message
+
+    def __str__(self) -> str:
+        return f"protobuf message {self.name}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "descriptors": self.descriptors, "prefix": self.prefix}
+
+
+def protobuf_deserializer(path: str, name: str, prefix: str) -> ProtobufDeserializer:
+    """Return what reads a message that a file describes.
+
+    Args:
+        path: of a .proto file, whose imports are found relative to its folder, or of a descriptor set.
+
+    Raises:
+        InputError: the package is missing, the file cannot be read or compiled, or there is no such message.
+    """
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
+        raise InputError("the format protobuf needs an extra: pip install 'tidegate[protobuf]'")
+    from google.protobuf.message import DecodeError
+
+    try:
+        descriptors = _compiled(Path(path)) if path.endswith(".proto") else Path(path).read_bytes()
+        found = ProtobufDeserializer(name, descriptors, MessagePrefix(prefix))
+        found.check()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (DecodeError, TypeError) as error:
+        raise InputError(
+            f"{path} is not a descriptor set; write one with protoc --include_imports --descriptor_set_out=FILE"
+        ) from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return found
+
+
+def _compiled(path: Path) -> bytes:
+    """Return the descriptor set of a .proto file, imports included."""
+    try:
+        from grpc_tools import protoc
+    except ImportError:
+        raise InputError(
+            "compiling it needs an extra: pip install 'tidegate[protobuf]'; or give a descriptor set"
+        ) from None
+    path.read_bytes()
+    with tempfile.TemporaryDirectory(prefix="tidegate-proto-") as folder:
+        target = Path(folder) / "set"
+        options = [f"--proto_path={path.parent.absolute()}", "--include_imports", f"--descriptor_set_out={target}"]
+        # In a process of its own, because it writes what is wrong to standard error.
+        command = [sys.executable, protoc.__file__, *options, path.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            named = [line[line.index(f"{path.name}:") :] for line in said if f"{path.name}:" in line]
+            raise InputError(f"it cannot be compiled: {'; '.join(named or said)[:500]}")
+        return target.read_bytes()
+
+
+def _names(descriptors: bytes) -> str:
+    from google.protobuf import descriptor_pb2
+
+    names = [
+        ".".join(filter(None, (file.package, message.name)))
+        for file in descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
+        for message in file.message_type
+    ]
+    return f"there are {', '.join(names[:20])}"
+
+
+def _messages(body: bytes, prefix: MessagePrefix) -> Iterator[bytes]:
+    if prefix is MessagePrefix.NONE:
+        yield body
+        return
+    place = 0
+    while place < len(body):
+        size, place = _size(body, place, prefix)
+        if place + size > len(body):
+            raise ValueError(f"a message of {size:,} bytes at byte {place:,} is cut off")
+        yield body[place : place + size]
+        place += size
+
+
+def _size(body: bytes, place: int, prefix: MessagePrefix) -> tuple[int, int]:
+    """Return the length that is at a place, and where it ends."""
+    match prefix:
+        case MessagePrefix.FIXED32:
+            if place + 4 > len(body):
+                raise ValueError(f"the length at byte {place:,} is cut off")
+            return int.from_bytes(body[place : place + 4], "little"), place + 4
+        case MessagePrefix.BASE128:
+            size = 0
+            for number, digit in enumerate(body[place : place + _LONGEST_VARINT]):
+                size |= (digit & 0x7F) << 7 * number
+                if digit < 0x80:
+                    return size, place + number + 1
+            raise ValueError(f"the length at byte {place:,} is cut off")
+        case MessagePrefix.NONE:
+            raise AssertionError(prefix)
+    assert_never(prefix)
+
+
+class _Reader:
+    """Reads messages of one type."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self._descriptor = descriptor
+
+    @cached_property
+    def _fields(self) -> list[tuple[str, bool, Callable[[Any], Any]]]:
+        """The name of each field, whether it can be absent, and what reads it."""
+        return [
+            (one.name, one.has_presence, _reader_of(one, self._descriptor.file.pool)) for one in self._descriptor.fields
+        ]
+
+    def __call__(self, message: Any) -> dict[str, Any]:
+        return {
+            name: None if optional and not message.HasField(name) else read(getattr(message, name))
+            for name, optional, read in self._fields
+        }
+
+
+def _holds_more(message: Any, most: int) -> bool:
+    """Return whether a message would be more values than that as a record.
+
+    A message inside takes two bytes, and becomes a record with all fields of its type, whether they are set or not.
+    """
+    if message.ByteSize() * _largest_type(message.DESCRIPTOR) <= most:
+        return False
+    count, level = 0, [message]
+    while level and count <= most:
+        below: list[Any] = []
+        for one in level:
+            count += len(one.DESCRIPTOR.fields)
+            for field_, value in one.ListFields():
+                many = field_.is_repeated
+                count += len(value) if many else 0
+                if field_.message_type is not None:
+                    mapped = field_.message_type.GetOptions().map_entry
+                    inner = (value.values() if mapped else value) if many else (value,)
+                    below += [part for part in inner if hasattr(part, "ListFields")]
+            if count > most:
+                break
+        level = below
+    return count > most
+
+
+@lru_cache(maxsize=256)
+def _largest_type(descriptor: Any) -> int:
+    """Return the most fields that a type has which a message of this one may contain."""
+    seen = {descriptor.full_name: descriptor}
+    waiting = [descriptor]
+    while waiting:
+        inner = [one.message_type for one in waiting.pop().fields if one.message_type is not None]
+        new = [one for one in inner if one.full_name not in seen]
+        seen |= {one.full_name: one for one in new}
+        waiting += new
+    return max(len(one.fields) for one in seen.values()) + 1
+
+
+def _reader_of(field_: Any, pool: Any) -> Callable[[Any], Any]:
+    if field_.message_type is not None and field_.message_type.GetOptions().map_entry:
+        value = _value_reader(field_.message_type.fields_by_name["value"])
+        return lambda entries: {_key(key): value(entries[key]) for key in entries}
+    read = _value_reader(field_)
+    return (lambda items: [read(item) for item in items]) if field_.is_repeated else read
+
+
+def _key(key: Any) -> str:
+    return ("true" if key else "false") if isinstance(key, bool) else str(key)
+
+
+def _value_reader(field_: Any) -> Callable[[Any], Any]:
+    if field_.message_type is not None:
+        known = _KNOWN.get(field_.message_type.full_name)
+        return known if known is not None else _Reader(field_.message_type)
+    if field_.enum_type is not None:
+        names = {value.number: value.name for value in field_.enum_type.values}
+        return lambda number: names.get(number, number)
+    if field_.type == field_.TYPE_BYTES:
+        return _base64
+    if field_.type in (field_.TYPE_UINT64, field_.TYPE_FIXED64):
+        return _unsigned
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _unsigned(value: int) -> int | float:
+    return value if value <= _MOST_BIGINT else float(value)
+
+
+def _json(value: Any) -> Any:
+    from google.protobuf import json_format
+
+    return json_format.MessageToDict(value, preserving_proto_field_name=True)
+
+
+def _wrapped(value: Any) -> Any:
+    return _base64(value.value) if isinstance(value.value, bytes) else value.value
+
+
+_KNOWN: dict[str, Callable[[Any], Any]] = {
+    "google.protobuf.Timestamp": lambda value: value.ToJsonString(),
+    "google.protobuf.Duration": lambda value: value.seconds + value.nanos / _NANOSECONDS,
+    **dict.fromkeys((f"google.protobuf.{one}" for one in ("Struct", "Value", "ListValue", "FieldMask")), _json),
+    **dict.fromkeys(
+        (
+            f"google.protobuf.{one}Value"
+            for one in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+        ),
+        _wrapped,
+    ),
+}

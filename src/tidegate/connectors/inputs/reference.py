@@ -1,0 +1,366 @@
+"""Reference data of a job: which tables there are, and the event time from which each is effective.
+
+A row is joined to the table that is effective at its time, so results are a function of the tables and their effective
+times as well as of the log. Files, though, come and go. So each table that is taken in is recorded in the state folder,
+with its content and its effective time, before a row is joined to it. A restart joins with the recorded tables,
+whatever has happened to the files.
+
+A table's file may appear, or change, after events of its time have been joined to the previous table. They are not
+joined again: the table becomes effective at the first time that no row has been joined at yet ("late"), and that time
+is recorded. A file whose time is before that of an effective table is never used, as in the service ("Use reference
+data for lookups": files may only be appended in the order of their times).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tidegate.blobs import Blob, BlobError, BlobSource, PathPattern, open_source
+from tidegate.connectors.inputs.file_settings import FileSettings
+from tidegate.connectors.inputs.kinds import INPUTS, FormatName
+from tidegate.connectors.inputs.reference_section import ReferenceSection, ReferenceTables
+from tidegate.connectors.model.errors import InputError, InputUnavailableError
+from tidegate.connectors.model.section import Public, SecretUrl
+from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
+from tidegate.durable_files import replace_file
+from tidegate.engine import DEFAULT_LIMITS, JSON, Limits, Problem, Snapshot, TableBodies, Wanted, decoder_of, rows_of
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
+
+_logger = logging.getLogger(__name__)
+_VERSION = 1
+_FILE = "reference.json"
+_CONTENTS = "reference"
+
+
+@INPUTS.register
+class ReferenceInput(FileSettings, ReferenceSection):
+    """A table to join streams to. With ``{date}`` and ``{time}`` in the path each file is the table from that time on;
+    without, a file that changes is a new table from the time of the change on."""
+
+    type: Literal["reference"]
+    path: SecretUrl = Field(
+        description="a file, or a pattern with `{date}` and `{time}`; relative to the job file, or `az://CONTAINER/…` …"
+    )
+    format: Annotated[Public, FormatName()] = Field(default="json", description="the format of a file")
+
+    def open_tables(self) -> ReferenceTables:
+        pattern = self.pattern()
+        return FileTables(self.path, pattern, open_source(pattern.root, self.storage_environment))
+
+
+@dataclass(frozen=True, slots=True)
+class FileTables:
+    """Files as tables."""
+
+    described: str
+    pattern: PathPattern
+    source: BlobSource
+
+    @property
+    def are_timed(self) -> bool:
+        return self.pattern.has_time
+
+    def find(self) -> list[tuple[Blob, int | None]]:
+        return [(blob, place.time) for blob, place in self.pattern.find(self.source)]
+
+    def read_blob(self, blob: Blob) -> bytes:
+        return self.source.read_blob(blob)
+
+
+class _Away(InputUnavailableError):
+    """A store cannot be reached, or a file is missing at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A table that has been taken in.
+
+    Attributes:
+        blob: the file it was read from.
+        time: the table's time according to the file, in ticks; NO_TIME for one without a time.
+        effective: the event time from which it is effective, in ticks.
+        digest: the hash of the file's content, under which the content is stored.
+    """
+
+    blob: Blob
+    time: int
+    effective: int
+    digest: str
+
+
+def reference_tables(
+    definitions: Mapping[str, ReferenceSection], state_dir: Path | None, limits: Limits = DEFAULT_LIMITS
+) -> dict[str, tuple[Snapshot, ...]]:
+    """Return the tables as a job has taken them in, or as it would if it started now; nothing is written.
+
+    Raises:
+        InputError: a table is missing or cannot be read.
+    """
+    folder = state_dir if state_dir is not None and (state_dir / _FILE).exists() else None
+    return References(definitions, folder, limits).all_tables()
+
+
+class References:
+    """The reference data of one job."""
+
+    def __init__(
+        self, definitions: Mapping[str, ReferenceSection], folder: Path | None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        """Load the tables recorded in the state folder, if any, and those of the files that exist now.
+
+        Raises:
+            InputError: a table is missing or cannot be read, or the folder is damaged.
+        """
+        self._definitions = {name.lower(): definition for name, definition in definitions.items()}
+        self._names = {name.lower(): name for name in definitions}
+        self._folder = folder
+        self._limits = limits
+        self._sources = {name: _opened(self._names[name], one) for name, one in self._definitions.items()}
+        self._taken: dict[str, list[Taken]] = {name: [] for name in self._definitions}
+        self._past: dict[str, list[Taken]] = {}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._looked_at_s: dict[str, float] = {}
+        self._same: set[Blob] = set()
+        written, self._past = ({}, {}) if folder is None else _written(folder)
+        for name in self._definitions:
+            self._taken[name] = written.get(name, [])
+            if not self._taken[name]:
+                self._look(name, NO_TIME)
+                if not self._taken[name]:
+                    described = self._sources[name].described
+                    raise _Away(f"reference data '{self._names[name]}': there is no file {described}")
+
+    def __bool__(self) -> bool:
+        return bool(self._definitions)
+
+    def keep(self, folder: Path) -> None:
+        """Record tables in a folder: those taken in so far at once, later ones as they come. Raises InputError."""
+        self._folder = folder
+        self._write()
+
+    def tables(self) -> dict[str, tuple[Snapshot, ...]]:
+        """Return the tables that rows may still be joined to, by input name in lower case. Raises InputError."""
+        return {name: tuple(self._snapshot(name, one) for one in taken) for name, taken in self._taken.items()}
+
+    def all_tables(self) -> dict[str, tuple[Snapshot, ...]]:
+        """Return those, after the kept ones that earlier rows were joined to. Raises InputError."""
+        return {
+            name: tuple(self._snapshot(name, one) for one in [*self._past.get(name, []), *taken])
+            for name, taken in self._taken.items()
+        }
+
+    def refresh(self, not_before: int, needed_from: int = NO_TIME) -> bool:
+        """Look for new tables if it is time to; return whether there are any.
+
+        Args:
+            not_before: the first event time at which no row has been joined, in ticks.
+            needed_from: no row before this time will be joined any more, so tables that end before it are dropped.
+
+        Raises:
+            InputError: a new table cannot be used.
+        """
+        changed = False
+        not_before = min(not_before, END_OF_TIME)
+        for name, definition in self._definitions.items():
+            if definition.is_fixed and self._taken[name]:
+                continue
+            if time.monotonic() - self._looked_at_s.get(name, float("-inf")) < definition.refresh_s:
+                continue
+            try:
+                changed |= self._look(name, not_before)
+            except _Away as error:
+                # The known tables stay effective; one that comes later will be late.
+                _logger.warning("%s; trying again in %s s", error, definition.refresh_s)
+        if changed:
+            self._give_up(needed_from)
+            self._write()
+        return changed
+
+    def go_back(self, needed_from: int) -> None:
+        """Take tables in again that were given up, as rows from this time on (ticks) are joined once more."""
+        for name, past in self._past.items():
+            taken = [*past, *self._taken.get(name, [])]
+            ends = [one.effective for one in taken[1:]]
+            back = next((place for place, end in enumerate(ends[: len(past)]) if end > needed_from), len(past))
+            self._past[name], self._taken[name] = taken[:back], taken[back:]
+
+    # files
+
+    def _look(self, name: str, not_before: int) -> bool:
+        """Take in the new files of one input."""
+        self._looked_at_s[name] = time.monotonic()
+        try:
+            found = self._sources[name].find()
+        except BlobError as error:
+            raise _Away(f"reference data '{self._names[name]}': {error}") from error
+        changed = False
+        known = self._same.union(one.blob for one in self._taken[name])
+        in_order = sorted(found, key=lambda item: (_or(item[1], NO_TIME), item[0].modified, item[0].name))
+        if self._sources[name].are_timed:
+            for blob, at in in_order:
+                if blob not in known:
+                    changed |= self._take(name, blob, _or(at, NO_TIME), not_before)
+            return changed
+        if len(in_order) > 1:
+            raise InputError(
+                f"reference data '{self._names[name]}': {len(in_order)} files fit {self._sources[name].described}; "
+                "name one, or a pattern with {date} and {time}"
+            )
+        for blob, _ in in_order:
+            if blob not in known:
+                changed |= self._take(name, blob, blob.modified if self._taken[name] else NO_TIME, not_before)
+        return changed
+
+    def _take(self, name: str, blob: Blob, at: int, not_before: int) -> bool:
+        taken = self._taken[name]
+        in_force = max((one.time for one in taken if one.effective <= not_before), default=None)
+        if in_force is not None and at < in_force:
+            return False
+        effective = max(at, not_before)
+        content = self._read(name, blob)
+        one = Taken(blob, at, effective, _digest(content))
+        same = [other for other in taken if other.time == at and other.effective > not_before]
+        before = [other for other in taken if other.time <= at and other not in same]
+        if before and before[-1].digest == one.digest:
+            self._same.add(blob)  # touched, or written again: the same table
+            return False
+        self._decode(name, one, content)
+        self._keep_content(one.digest, content)
+        if effective > at and taken:
+            _logger.warning(
+                "reference data '%s': %s is from %s, but events up to %s have been joined to the previous table; "
+                "it takes effect from %s on",
+                self._names[name],
+                blob.name,
+                short_time(at),
+                short_time(not_before - 1),
+                short_time(effective),
+            )
+        rest = [other for other in taken if other not in same]
+        self._taken[name] = sorted([*rest, one], key=lambda other: (other.effective, other.time))
+        return True
+
+    def _decode(self, name: str, taken: Taken, content: bytes) -> None:
+        self._snapshots[taken.digest] = _decoded(
+            self._names[name], self._definitions[name], taken.blob, content, self._limits
+        )
+
+    def _give_up(self, needed_from: int) -> None:
+        for name, taken in self._taken.items():
+            last = max((place for place, one in enumerate(taken) if one.effective <= needed_from), default=0)
+            self._taken[name] = taken[last:]
+            past = [*self._past.get(name, []), *taken[:last]]
+            kept_from = needed_from - int(self._definitions[name].keep_s * TICKS_PER_SECOND)
+            ends = [one.effective for one in [*past, *taken[last:]][1:]]
+            self._past[name] = [one for one, end in zip(past, ends, strict=False) if end > kept_from]
+
+    # what is written down
+
+    def _snapshot(self, name: str, taken: Taken) -> Snapshot:
+        if taken.digest not in self._snapshots:
+            assert self._folder is not None
+            path = self._folder / _CONTENTS / taken.digest
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise InputError(f"cannot read the kept table {path}: {error.strerror}") from error
+            if hashlib.sha256(content).hexdigest() != taken.digest:
+                raise DamagedStateError(path, "its content is not what its name, a SHA-256, says")
+            self._snapshots[taken.digest] = _decoded(
+                self._names[name], self._definitions[name], taken.blob, content, self._limits
+            )
+        return replace(self._snapshots[taken.digest], effective_ticks=taken.effective)
+
+    def _read(self, name: str, blob: Blob) -> bytes:
+        try:
+            return self._sources[name].read_blob(blob)
+        except BlobError as error:
+            raise _Away(f"reference data '{self._names[name]}': {error}") from error
+
+    def _keep_content(self, digest: str, content: bytes) -> None:
+        if self._folder is not None:
+            path = self._folder / _CONTENTS / digest
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                try:
+                    replace_file(path, content)
+                except OSError as error:
+                    raise InputUnavailableError(f"cannot write {path}: {error.strerror}") from error
+
+    def _write(self) -> None:
+        if self._folder is None or not self._definitions:
+            return
+        for name, taken in self._taken.items():
+            for one in taken:
+                if not (self._folder / _CONTENTS / one.digest).exists():
+                    self._keep_content(one.digest, self._read(name, one.blob))
+        content = {
+            "version": _VERSION,
+            "inputs": {name: [asdict(one) for one in taken] for name, taken in self._taken.items()},
+            "past": {name: [asdict(one) for one in past] for name, past in self._past.items()},
+        }
+        write_state(self._folder / _FILE, content)
+        kept = {one.digest for taken in [*self._taken.values(), *self._past.values()] for one in taken}
+        for path in list(_files(self._folder / _CONTENTS)):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+
+def _opened(name: str, definition: ReferenceSection) -> ReferenceTables:
+    try:
+        return definition.open_tables()
+    except BlobError as error:
+        raise InputError(f"reference data '{name}': {error}") from error
+
+
+def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]]]:
+    """Return the tables that rows may still be joined to, and those of earlier rows."""
+    content: Any = read_state(folder / _FILE, _VERSION)
+    if content is None:
+        return {}, {}
+    try:
+        return _tables_in(content["inputs"]), _tables_in(content["past"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedStateError(folder / _FILE, repr(error)) from error
+
+
+def _tables_in(content: Any) -> dict[str, list[Taken]]:
+    return {name: [Taken(**{**one, "blob": Blob(**one["blob"])}) for one in taken] for name, taken in content.items()}
+
+
+def _decoded(name: str, definition: ReferenceSection, blob: Blob, content: bytes, limits: Limits) -> Snapshot:
+    """Decode the table in a file; every row must be readable."""
+    form = definition.file_format(blob.name, limits)
+    bodies = rows_of(content, form)
+    form = form if isinstance(bodies, TableBodies) else JSON
+    decoded = decoder_of(Wanted(record=True), form).decode(bodies)
+    if len(decoded.rejected_events):
+        row, problem = int(decoded.rejected_events[0]), Problem(int(decoded.rejected_problems[0]))
+        text = bodies[row][:80].decode("utf-8", errors="replace")
+        raise InputError(
+            f"reference data '{name}': row {row + 1} of {blob.name} cannot be used: {problem.message}: {text!r}"
+        )
+    if isinstance(bodies, TableBodies):
+        return Snapshot((content,), format=form)
+    return Snapshot(tuple(bodies))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.exists():
+        yield from (path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

@@ -1,0 +1,273 @@
+"""Writes results to Redis, each exactly once: entries of a stream, or values by key, by redis-py (the extra `redis`).
+
+Rows are written in a transaction with the mark, which is a key of the same database. A run that finds the database
+ahead of its journal skips the rows that are there. The transaction watches the mark, so of two runs that write at the
+same time, the second finds that it has changed and ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, model_validator
+
+from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.model.section import Public, Secret
+from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
+from tidegate.connectors.outputs.messaging.bodies import Body, json_objects
+from tidegate.connectors.outputs.messaging.message_rows import MessageRows, row_at
+from tidegate.connectors.outputs.messaging.redis_commands import CommandPacker, Fields, fields_of, word
+from tidegate.connectors.outputs.output import (
+    REQUIRED_COLUMN_MISSING,
+    Mark,
+    Output,
+    OutputUnavailableError,
+    RejectedRow,
+    new_mark,
+)
+from tidegate.engine import ResultRows
+
+_TIMEOUT_S = 20.0
+_ROWS_OF_A_TRANSACTION = 5_000  # Redis serves nobody else meanwhile
+
+Result = TypeVar("Result")
+
+
+@OUTPUTS.register
+class RedisOutput(OutputSection):
+    """A database of Redis: an entry of a stream for each result, or the latest result of each key."""
+
+    other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("valkey", "cache", "redisstream"), 'write type = "redis"')
+
+    type: Literal["redis"]
+    connection_string: Secret = Field(description="`redis://:password@host:6379/0`, or `rediss://…` with TLS")
+    stream: Public | None = Field(
+        default=None, description="the stream to add entries to; their fields are the columns"
+    )
+    max_length: int | None = Field(default=None, ge=1, description="how many entries the stream keeps, about")
+    key_column: Public | None = Field(
+        default=None, description="instead of a stream: the column whose value is the key that a result is stored under"
+    )
+    key_prefix: Public = Field(default="", description="what keys begin with, such as `device:`")
+    value: Literal["json", "hash"] = Field(default="json", description="what is stored under a key")
+    expire_s: int | None = Field(default=None, ge=1, description="after how many seconds a key is forgotten")
+
+    @model_validator(mode="after")
+    def _one_structure(self) -> RedisOutput:
+        if (self.stream is None) == (self.key_column is None):
+            raise ValueError("give either 'stream' or 'key_column', one of the two")
+        return self
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        return RedisDatabase(self, opening)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is written for a row: its number, its key if it has one, and JSON or fields.
+
+    Fields are those of a stream's entry or of a hash.
+    """
+
+    number: int
+    key: str | None
+    content: bytes | Fields
+
+
+class RedisDatabase:
+    """A stream or keys; the mark counts rows."""
+
+    def __init__(self, settings: RedisOutput, opening: OutputOpening) -> None:
+        """
+        Raises:
+            OutputError: the server cannot be reached or refuses, or its mark does not fit the journal's.
+        """
+        try:
+            import redis  # an extra: other outputs do without
+        except ModuleNotFoundError as error:
+            raise OutputError("an output to Redis needs redis-py: pip install 'tidegate[redis]'") from error
+        self._errors = redis.exceptions
+        self._settings = settings
+        self._identity = opening.identity
+        target = settings.key_prefix if settings.stream is None else settings.stream
+        self._mark_key = f"tidegate:{opening.identity.job}:{opening.identity.output}:{target}"
+        self._is_json = settings.stream is None and settings.value == "json"
+        self._rows = MessageRows(
+            None,
+            opening.identity,
+            opening.shape,
+            key=settings.key_column,
+            drop=opening.drop,
+            encode=json_objects if self._is_json else _no_bodies,
+        )
+        self._mark: Mark = new_mark("redis") if opening.mark is None else dict(opening.mark)
+        self._taken = 0
+        self._waiting: list[_Entry] = []
+        try:
+            self._client: Any = redis.Redis.from_url(
+                settings.connection_string,
+                socket_timeout=_TIMEOUT_S,
+                socket_connect_timeout=_TIMEOUT_S,
+                command_packer=CommandPacker(),
+            )
+        except ValueError:
+            # The library's message repeats the address, with its password.
+            raise OutputError("connection_string is no address of Redis: expected redis://host:6379/0") from None
+        self._place = f"Redis at {self._client.get_connection_kwargs().get('host', 'its socket')}"
+        self._held = self._on_server(lambda: self._agreed(is_new=opening.mark is None))
+
+    # The mark ---------------------------------------------------------------------------------------------------------
+
+    def _stored(self, text: Any) -> dict[str, Any] | None:
+        return None if text is None else dict(json.loads(text))
+
+    def _agreed(self, *, is_new: bool) -> int:
+        """Return how many rows the database has, after checking that this matches the journal."""
+        stream = self._settings.stream
+        kind = b"none" if stream is None else self._client.type(stream)
+        if kind not in (b"none", b"stream"):
+            raise OutputError(
+                f"{self._place}: the key {stream} holds a {kind.decode()}, not a stream; name another one"
+            )
+        stored = self._stored(self._client.get(self._mark_key))
+        known: int = self._mark["rows"]
+        if is_new:
+            if stored is not None and stored["rows"]:
+                raise OutputError(
+                    f"{self._place} has {stored['rows']:,} results of output '{self._identity.output}' of job "
+                    f"'{self._identity.job}' that no journal of this job accounts for; restore the journal, or delete "
+                    f"them and the key {self._mark_key} to start over"
+                )
+            self._client.set(self._mark_key, self._mark_text(0))
+            return 0
+        if stored is None or stored["journal"] != self._identity.journal:
+            whose = "is gone" if stored is None else "belongs to another journal"
+            raise OutputError(
+                f"{self._place}: the key {self._mark_key} {whose}, so it is unknown which results are there; restore "
+                "the database, or move the journal and the results away to start over"
+            )
+        if stored["rows"] < known:
+            raise OutputError(
+                f"{self._place} has {stored['rows']:,} results of output '{self._identity.output}', but the journal "
+                f"committed {known:,}; restore the database, or move the journal and the results away to start over"
+            )
+        return int(stored["rows"])
+
+    def _mark_text(self, rows: int) -> str:
+        return json.dumps({"journal": self._identity.journal, "rows": rows})
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def write(self, rows: ResultRows) -> None:
+        first = self._mark["rows"] + self._taken
+        fields = None if self._is_json else fields_of(rows)
+        self._taken += len(rows)
+        if fields is not None and self._settings.key_column is None:
+            self._waiting += [_Entry(number, None, one) for number, one in enumerate(fields, first)]
+            return
+        for message in self._rows.messages(rows, first):
+            if self._settings.key_column is not None and message.key is None:
+                said = f"column '{self._settings.key_column}' has no value, and it is the key"
+                row = row_at(rows, message.number - first)
+                self._rows.reject(REQUIRED_COLUMN_MISSING, said, message.number, message.time, row)
+                continue
+            content = message.body if fields is None else fields[message.number - first]
+            self._waiting.append(_Entry(message.number, message.key, content))
+
+    def commit(self) -> Mark:
+        if self._taken:
+            self._on_server(self._send)
+            self._mark["rows"] += self._taken
+            self._mark["dropped"] += self._rows.dropped
+            self._waiting, self._taken, self._rows.dropped = [], 0, 0
+        return dict(self._mark)
+
+    def _send(self) -> None:
+        """Write what the database does not have, in transactions of some thousand rows."""
+        end = self._mark["rows"] + self._taken
+        # After a reply that was lost, the database may have more than was known.
+        stored = self._stored(self._client.get(self._mark_key))
+        if stored is None or stored["journal"] != self._identity.journal or stored["rows"] < self._held:
+            raise self._another_run()
+        self._held = stored["rows"]
+        waiting = [entry for entry in self._waiting if entry.number >= self._held]
+        while self._held < end:
+            some, waiting = waiting[:_ROWS_OF_A_TRANSACTION], waiting[_ROWS_OF_A_TRANSACTION:]
+            self._write(some, waiting[0].number if waiting else end)
+
+    def _write(self, entries: list[_Entry], after: int) -> None:
+        pipeline: Any
+        with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.watch(self._mark_key)
+            stored = self._stored(pipeline.get(self._mark_key))
+            if stored != {"journal": self._identity.journal, "rows": self._held}:
+                raise self._another_run()
+            pipeline.multi()
+            for entry in entries:
+                self._add(pipeline, entry)
+            pipeline.set(self._mark_key, self._mark_text(after))
+            try:
+                pipeline.execute()
+            except self._errors.WatchError:
+                raise self._another_run() from None
+        self._held = after
+
+    def _add(self, pipeline: Any, entry: _Entry) -> None:
+        settings, content = self._settings, entry.content
+        if settings.stream is not None:
+            assert isinstance(content, Fields)
+            pipeline.execute_command(content.command("XADD", *self._to_stream))
+            return
+        key = f"{settings.key_prefix}{entry.key}"
+        if not isinstance(content, Fields):
+            pipeline.set(key, content, ex=settings.expire_s)
+            return
+        # Not only fields of this result would be left, and a key that is no hash would fail alone in its transaction.
+        pipeline.unlink(key)
+        pipeline.execute_command(content.command("HSET", word(key)))
+        if settings.expire_s is not None:
+            pipeline.expire(key, settings.expire_s)
+
+    @cached_property
+    def _to_stream(self) -> tuple[bytes, ...]:
+        """The words of `XADD` before the fields."""
+        settings = self._settings
+        limit = () if settings.max_length is None else ("MAXLEN", "~", settings.max_length)
+        return tuple(map(word, (settings.stream, *limit, "*")))
+
+    def _another_run(self) -> OutputError:
+        return OutputError(
+            f"{self._place}: the key {self._mark_key} was changed by another run of this job, on a copy of its state "
+            "folder; only one may continue"
+        )
+
+    # The server -------------------------------------------------------------------------------------------------------
+
+    def _on_server(self, work: Callable[[], Result]) -> Result:
+        errors = self._errors
+        try:
+            return work()
+        except (errors.AuthenticationError, errors.NoPermissionError) as error:
+            raise OutputError(f"{self._place}: {error}") from error
+        except (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError, errors.OutOfMemoryError) as error:
+            raise OutputUnavailableError(f"{self._place}: {error}") from error
+        except errors.RedisError as error:
+            raise OutputError(f"{self._place}: {error}") from error
+
+    def continue_after_held_rows(self) -> None:
+        """See ``Output.continue_after_held_rows``; the number of rows dropped among them is unknown."""
+        self._mark["rows"] = self._held
+
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        return self._rows.drain_rejected_rows()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _no_bodies(rows: ResultRows) -> list[Body]:
+    return [b""] * len(rows)

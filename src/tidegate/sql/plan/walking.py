@@ -1,0 +1,158 @@
+"""The one way through a plan: relations and the relations they read, expressions and their parts.
+
+A relation that several others read, such as a WITH step, is visited once, as the same object: equality and hashing of
+whole relations would go through it once for each mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from tidegate.sql.plan.nodes import (
+    Aggregate,
+    Apply,
+    Call,
+    Cast,
+    Expr,
+    Filter,
+    Input,
+    Item,
+    Join,
+    Match,
+    Project,
+    Query,
+    Relation,
+    Step,
+    Temporal,
+    Union,
+)
+
+Found = TypeVar("Found")
+
+
+def sources_of(relation: Relation) -> tuple[Relation, ...]:
+    """Return the relations that a relation reads directly."""
+    match relation:
+        case Input():
+            return ()
+        case Step():
+            return (relation.relation,)
+        case Join():
+            return (relation.left, relation.right)
+        case Union():
+            return relation.sources
+        case _:
+            return (relation.source,)
+
+
+def relations_in(
+    *relations: Relation, sources: Callable[[Relation], Sequence[Relation]] = sources_of
+) -> Iterator[Relation]:
+    """Yield the relations and all those they read, each once; a relation comes before those it reads."""
+    waiting = list(reversed(relations))
+    seen: set[int] = set()
+    while waiting:
+        relation = waiting.pop()
+        if id(relation) not in seen:
+            seen.add(id(relation))
+            yield relation
+            waiting.extend(reversed(sources(relation)))
+
+
+def relations_of(query: Query) -> Iterator[Relation]:
+    """Yield every relation of a query, once."""
+    return relations_in(*(output.relation for output in query.outputs))
+
+
+def folded(
+    relation: Relation,
+    combine: Callable[[Relation, list[Found]], Found],
+    sources: Callable[[Relation], Sequence[Relation]] = sources_of,
+) -> Found:
+    """Return what `combine` makes of a relation and of its own results for those that it reads, each made once."""
+    found: dict[int, Found] = {}
+    waiting = [relation]
+    while waiting:
+        current = waiting[-1]
+        below = sources(current)
+        unknown = [source for source in below if id(source) not in found]
+        if unknown:
+            waiting += unknown
+        else:
+            waiting.pop()
+            if id(current) not in found:
+                found[id(current)] = combine(current, [found[id(source)] for source in below])
+    return found[id(relation)]
+
+
+def depth_of(relation: Relation) -> int:
+    """Return the length of the longest chain of relations that read one another."""
+    return folded(relation, lambda _, below: 1 + max(below, default=0))
+
+
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that an expression is directly made of."""
+    match expr:
+        case Call():
+            return expr.args
+        case Cast():
+            return (expr.value,)
+        case _:
+            return ()
+
+
+def parts_in(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression and all that it is made of."""
+    waiting = [expr]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(parts_of(current))
+
+
+def expressions_of(relation: Relation) -> Iterator[Expr]:
+    """Yield the expressions of a relation itself."""
+    match relation:
+        case Input():
+            yield from relation.over
+            yield from (expr for expr in (relation.timestamp_by, relation.partition_by) if expr is not None)
+        case Step() | Union():
+            return
+        case Filter():
+            yield relation.predicate
+        case Project():
+            yield from (item.expr for item in relation.items if isinstance(item, Item))
+        case Apply():
+            yield relation.argument
+        case Join():
+            for pair in relation.keys:
+                yield from pair
+            if relation.residual is not None:
+                yield relation.residual
+        case Aggregate():
+            yield from _of_aggregate(relation)
+        case Temporal():
+            yield from _of_temporal(relation)
+        case Match():
+            yield from relation.partition_by
+            yield from (expr for _, expr in relation.definitions)
+            yield from (call.value for call in relation.calls if call.value is not None)
+            yield from (measure.expr for measure in relation.measures)
+
+
+def _of_aggregate(relation: Aggregate) -> Iterator[Expr]:
+    yield from relation.keys
+    for named in relation.windows:
+        yield from named.window.partition_by
+    for call in relation.aggregates:
+        yield from call.args
+        yield from (order.expr for order in call.order_by)
+
+
+def _of_temporal(relation: Temporal) -> Iterator[Expr]:
+    for call in relation.calls:
+        yield from call.args
+        yield from call.partition_by
+        yield from (order.expr for order in call.order_by)
+        yield from (expr for expr in (call.when, call.default) if expr is not None)

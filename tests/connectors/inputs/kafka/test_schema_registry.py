@@ -1,0 +1,108 @@
+"""Bodies with the number of their schema: read with it, one by one where a body is damaged."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from typing import Any, ClassVar
+
+import fastavro
+import pytest
+
+from tidegate.connectors.inputs.kafka.schema_registry import SchemaRegistry
+from tidegate.connectors.model.errors import InputError, InputUnavailableError
+from tidegate.engine import Format, TableBodies, Wanted, decoder_of
+
+FIRST = {
+    "type": "record",
+    "name": "Ride",
+    "fields": [{"name": "zone", "type": "string"}, {"name": "fare", "type": "double"}],
+}
+SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "tip", "type": ["null", "double"]}]}
+SCHEMAS = {1: FIRST, 2: SECOND}
+AVRO = Format("avro")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as a registry does; it lets in those that say who they are."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        number = int(self.path.rpartition("/")[2])
+        if self.headers.get("Authorization") != "Basic YTpi":
+            self._answer(401, {})
+        elif number not in SCHEMAS:
+            self._answer(404, {"error_code": 40403})
+        else:
+            self._answer(200, {"schema": json.dumps(SCHEMAS[number])})
+
+    def _answer(self, status: int, content: Any) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Handler.asked = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def framed(number: int, record: dict[str, Any]) -> bytes:
+    """A value as producers with a registry write it."""
+    content = BytesIO()
+    fastavro.schemaless_writer(content, fastavro.parse_schema(SCHEMAS[number]), record)
+    return b"\0" + number.to_bytes(4) + content.getvalue()
+
+
+def test_each_value_is_read_with_its_own_schema_which_is_fetched_once(address: str) -> None:
+    registry = SchemaRegistry(address, "a:b")
+    values = [
+        framed(1, {"zone": "a", "fare": 1.5}),
+        framed(2, {"zone": "b", "fare": 2.0, "tip": 0.5}),
+        framed(1, {"zone": "c", "fare": 3.0}),
+    ]
+    bodies = registry.bodies(values, AVRO)
+    assert isinstance(bodies, TableBodies)
+    decoded = decoder_of(Wanted((("zone",), ("tip",))), AVRO).decode(bodies)
+    assert decoded.fields[("zone",)].to_list() == ["a", "b", "c"]
+    assert decoded.fields[("tip",)].to_list() == [None, 0.5, None]
+    registry.bodies(values, AVRO)
+    assert Handler.asked == ["/schemas/ids/1", "/schemas/ids/2"]
+
+
+def test_a_value_that_cannot_be_read_costs_itself_alone(address: str) -> None:
+    good = framed(1, {"zone": "a", "fare": 1.5})
+    bodies = SchemaRegistry(address, "a:b").bodies(
+        [b"{}", good, good[:7], framed(1, {"zone": "b", "fare": 1})[:5], b"\0\0\0\0\x09x", good], AVRO
+    )
+    decoded = decoder_of(Wanted((("zone",),)), AVRO).decode(bodies)
+    assert decoded.fields[("zone",)].to_list() == ["a", "a"]
+    assert decoded.rejected_events.tolist() == [0, 2, 3, 4]
+
+
+def test_json_loses_its_prefix() -> None:
+    registry = SchemaRegistry("http://127.0.0.1:1")
+    assert registry.bodies([b"\0\0\0\0\1{}", b'{"plain": 1}'], Format("json")) == [b"{}", b'{"plain": 1}']
+
+
+def test_a_registry_that_refuses_or_is_away_is_no_bad_data(address: str) -> None:
+    with pytest.raises(InputError, match="answers 401"):
+        SchemaRegistry(address).bodies([framed(1, {"zone": "a", "fare": 1})], AVRO)
+    with pytest.raises(InputUnavailableError, match="cannot be reached"):
+        SchemaRegistry("http://127.0.0.1:1").bodies([framed(1, {"zone": "a", "fare": 1})], AVRO)
+    assert "a:b" not in repr(SchemaRegistry(address, "a:b"))

@@ -1,0 +1,380 @@
+"""Reference data: which table a row is joined to, when tables appear, change and vanish while the job runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
+from tests.profiles import example_count
+from tidegate.connectors.inputs.recorded import RecordedLog
+from tidegate.connectors.inputs.reference import ReferenceInput, References
+from tidegate.connectors.model.errors import InputError
+from tidegate.engine import CATALOG, Program
+from tidegate.job import JobError, load_job, run_job
+from tidegate.job.analysis.replay_source import open_replay_source
+from tidegate.job.analysis.verification import verify
+from tidegate.job.prepare.check import check_job
+from tidegate.job.run.run import in_this_process
+from tidegate.job.runtime.placement import DriverPlacement
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings
+from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
+from tidegate.sql import compile_query
+
+SECOND = TICKS_PER_SECOND
+# Each example writes files and waits for the disk.
+FEWER = example_count(20)
+
+
+def definition(path: Path, **settings: Any) -> ReferenceInput:
+    return ReferenceInput.model_validate({"type": "reference", "path": str(path), "refresh_s": 1e-9, **settings})
+
+
+def table(version: int) -> bytes:
+    return json.dumps([{"k": key, "version": version} for key in "ab"]).encode()
+
+
+def name_of(second: int) -> str:
+    time = format_time(EPOCH + second * SECOND)
+    return f"{time[:10]}/{time[11:13]}-{time[14:16]}-{time[17:19]}.json"
+
+
+def put(folder: Path, second: int, version: int) -> None:
+    path = folder / name_of(second)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(table(version))
+
+
+def opened(folder: Path, state: Path | None = None) -> References:
+    pattern = definition(folder / "{date}" / "{time}.json", time_format="HH-mm-ss")
+    if state is not None:
+        state.mkdir(exist_ok=True)
+    references = References({"ref": pattern}, state)
+    if state is not None:
+        references.keep(state)
+    return references
+
+
+def counted(references: References) -> list[tuple[int, int]]:
+    """From which second on which version counts."""
+    return [
+        (
+            NO_TIME if one.effective_ticks == NO_TIME else (one.effective_ticks - EPOCH) // SECOND,
+            json.loads(one.bodies[0])["version"],
+        )
+        for one in references.tables()["ref"]
+    ]
+
+
+def at(second: int) -> int:
+    return EPOCH + second * SECOND
+
+
+def test_each_file_counts_from_the_time_in_its_name(tmp_path: Path) -> None:
+    for second, version in ((10, 1), (0, 0), (20, 2)):
+        put(tmp_path, second, version)
+    assert counted(opened(tmp_path)) == [(0, 0), (10, 1), (20, 2)]
+
+
+def test_a_table_that_comes_in_time_counts_from_its_time_and_a_late_one_from_what_is_still_to_come(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, 0, 0)
+    references = opened(tmp_path)
+    put(tmp_path, 50, 5)
+    assert references.refresh(at(30))
+    assert not references.refresh(at(31))
+    put(tmp_path, 20, 2)  # events up to 00:00:40 have been joined
+    assert references.refresh(at(40))
+    assert counted(references) == [(0, 0), (40, 2), (50, 5)]
+    put(tmp_path, 10, 1)  # older than the one that counts: never effective
+    assert not references.refresh(at(45))
+    put(tmp_path, 50, 6)  # not yet in force: it may still change
+    assert references.refresh(at(45))
+    assert counted(references) == [(0, 0), (40, 2), (50, 6)]
+    put(tmp_path, 50, 7)  # in force
+    assert references.refresh(at(60))
+    assert counted(references) == [(0, 0), (40, 2), (50, 6), (60, 7)]
+    put(tmp_path, 20, 9)  # no longer in force
+    assert not references.refresh(at(70))
+
+
+def test_what_was_joined_is_kept_whatever_becomes_of_the_files(tmp_path: Path) -> None:
+    put(tmp_path / "in", 0, 0)
+    references = opened(tmp_path / "in", tmp_path / "state")
+    put(tmp_path / "in", 10, 1)
+    assert references.refresh(at(20))
+    shutil.rmtree(tmp_path / "in")
+    (tmp_path / "in").mkdir()
+    again = opened(tmp_path / "in", tmp_path / "state")
+    assert counted(again) == [(0, 0), (20, 1)]
+    put(tmp_path / "in", 30, 3)
+    assert again.refresh(at(25), needed_from=at(21))
+    assert counted(again) == [(20, 1), (30, 3)]  # the first is needed no more
+    assert len(list((tmp_path / "state" / "reference").iterdir())) == 2
+
+
+def test_one_file_that_changes_is_a_new_table_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "ref.json"
+
+    def write(version: int, second: int) -> None:
+        path.write_bytes(table(version))
+        os.utime(path, ns=(at(second) * 100, at(second) * 100))
+
+    write(0, 100)
+    references = References({"ref": definition(path)}, None)
+    assert counted(references) == [(NO_TIME, 0)]
+    write(0, 110)  # touched
+    assert not references.refresh(at(120))
+    write(1, 130)
+    assert references.refresh(at(120))
+    assert counted(references) == [(NO_TIME, 0), (130, 1)]
+    write(2, 140)
+    assert references.refresh(at(150))
+    assert counted(references) == [(NO_TIME, 0), (130, 1), (150, 2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "told"),
+    [
+        (b'[{"k":1},2]', {}, "cannot be used"),
+        (b'{"k":1}\n{"k":', {}, "row 2 of ref.json cannot be used"),
+        (b"k,k\n1,2\n", {"format": "csv"}, "does not name the columns"),
+        (b"k,v\n1,2\n3\n", {"format": "csv"}, "row 2 of ref.json"),
+        (b"x", {"format": "parquet"}, "cannot be used"),
+        (b"x", {"format": "avro"}, "cannot be used"),
+        (b"x", {"compression": "gzip"}, "not compressed"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_said(
+    tmp_path: Path, content: bytes, settings: dict[str, str], told: str
+) -> None:
+    (tmp_path / "ref.json").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        References({"ref": definition(tmp_path / "ref.json", **settings)}, None).tables()
+    assert told in str(caught.value)
+    assert "reference data 'ref'" in str(caught.value)
+
+
+def test_a_table_that_is_missing_or_ambiguous_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        References({"ref": definition(tmp_path / "none.json")}, None)
+    with pytest.raises(InputError, match="there is no file"):
+        opened(tmp_path)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_bytes(table(0))
+    with pytest.raises(InputError, match="2 files fit"):
+        References({"ref": definition(tmp_path / "*.json")}, None)
+
+
+def test_a_store_that_is_away_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "in", 0, 0)
+    references = opened(tmp_path / "in")
+    (tmp_path / "in").rename(tmp_path / "away")
+    assert not references.refresh(at(10))
+    assert "there is no folder" in caplog.text
+    (tmp_path / "away").rename(tmp_path / "in")
+    put(tmp_path / "in", 20, 2)
+    assert references.refresh(at(10))
+    (tmp_path / "in" / name_of(30)).write_text("{")
+    with pytest.raises(InputError, match="cannot be used"):
+        references.refresh(at(10))
+
+
+def test_a_job_that_goes_back_joins_with_the_tables_of_that_time(tmp_path: Path) -> None:
+    kept = {"ref": definition(tmp_path / "in" / "{date}" / "{time}.json", time_format="HH-mm-ss", keep_s=60)}
+    (tmp_path / "state").mkdir()
+    put(tmp_path / "in", 0, 0)
+    references = References(kept, tmp_path / "state")
+    for second in (20, 40):
+        put(tmp_path / "in", second, second)
+    assert references.refresh(at(10))
+    put(tmp_path / "in", 60, 60)
+    assert references.refresh(at(55), at(50))
+    assert [version for _, version in counted(references)] == [40, 60]
+    again = References(kept, tmp_path / "state")
+    again.go_back(at(45))
+    assert [version for _, version in counted(again)] == [40, 60]
+    again.go_back(at(30))
+    assert [version for _, version in counted(again)] == [20, 40, 60]
+    again.go_back(at(30))
+    assert [version for _, version in counted(again)] == [20, 40, 60]
+
+
+def test_a_damaged_state_is_said(tmp_path: Path) -> None:
+    put(tmp_path / "in", 0, 0)
+    state = tmp_path / "state"
+    opened(tmp_path / "in", state)
+    path = state / "reference.json"
+    whole = path.read_text()
+    for damaged in ('{"version":1,"inputs":{"ref":[{"x":1}]}}', whole.replace('"size": 5', '"size": 4'), whole[:-9]):
+        assert damaged != whole
+        path.write_text(damaged)
+        with pytest.raises(JobError, match=r"reference\.json is damaged"):
+            opened(tmp_path / "in", state)
+    (content,) = (state / "reference").iterdir()
+    path.write_text(whole)
+    content.write_bytes(content.read_bytes().replace(b"0", b"1"))
+    with pytest.raises(JobError, match="its content is not what its name, a SHA-256, says"):
+        opened(tmp_path / "in", state).tables()
+
+
+# in jobs
+# -----------------------------------------------------------------------------------------------------
+
+QUERY = """
+WITH counts AS (
+  SELECT k, COUNT(*) AS n FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 5)
+)
+SELECT i.k, i.v, ref.version, System.Timestamp() AS ts INTO rows FROM i TIMESTAMP BY t LEFT JOIN ref ON i.k = ref.k
+SELECT counts.k, counts.n, ref.version, System.Timestamp() AS ts INTO counted FROM counts JOIN ref ON counts.k = ref.k
+"""
+
+
+def lines_of(step_rows: list[Any]) -> dict[str, bytes]:
+    return {rows.output: rows.to_json_lines() for rows in step_rows}
+
+
+def add(out: dict[str, bytes], more: Mapping[str, bytes]) -> None:
+    for name, lines in more.items():
+        out[name] = out.get(name, b"") + lines
+
+
+@settings(max_examples=FEWER)
+@given(
+    log=logs(),
+    policy=policies,
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 12).map(lambda halves: halves * SECOND // 2),
+            st.one_of(st.none(), st.integers(-10, 40)),
+            st.sampled_from(["go on", "go on", "die before", "die after"]),
+        ),
+        max_size=15,
+    ),
+    max_events=st.integers(1, 9),
+)
+def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
+    tmp_path_factory: pytest.TempPathFactory,
+    log: RecordedLog,
+    policy: Policy,
+    steps: list[tuple[int, int | None, str]],
+    max_events: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("reference")
+    put(folder / "in", 0, 0)
+    query = compile_query(QUERY, catalog=CATALOG, inputs=["i", "ref"], reference_inputs=["ref"])
+    revealed = RevealedLog(log)
+    revealed.clock = EPOCH
+    out: dict[str, bytes] = {}
+    progress = Progress()
+
+    def begin() -> tuple[References, Stepper]:
+        references = opened(folder / "in", folder / "state")
+        if progress.released != NO_TIME:
+            references.refresh(progress.released)
+        program = Program.prepare(query, references.tables())
+        placement = DriverPlacement(program, policy, lambda of: runner_of(of, policy))
+        return references, Stepper(program, policy, {"i": revealed}, placement, progress, StepSettings(max_events))
+
+    references, stepper = begin()
+    for number, (later, second, fate) in enumerate([*steps, (10**6 * SECOND, None, "go on")]):
+        revealed.clock += later
+        revealed.complete = number == len(steps)
+        if second is not None:
+            put(folder / "in", second, number + 1)
+        if references.refresh(stepper.looked_at + 1):
+            program = Program.prepare(query, references.tables())
+            stepper.use(program)
+        while True:
+            step = stepper.step()
+            if fate != "die before":
+                add(out, lines_of(step.rows))
+                progress = stepper.progress
+            if fate != "go on":
+                references, stepper = begin()
+                break
+            if step.caught_up:
+                break
+    program = Program.prepare(query, opened(folder / "in", folder / "state").tables())
+    whole = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+    assert out == lines_of(whole.step().rows)
+
+
+def write_job(folder: Path, settings: str) -> Path:
+    events = [
+        {"partition": 0, "arrival": format_time(at(second)), "body": {"k": "ab"[second % 2], "v": second}}
+        for second in range(0, 60, 3)
+    ]
+    (folder / "log.jsonl").write_text("\n".join(map(json.dumps, events)))
+    path = folder / "job.toml"
+    query = "SELECT i.v, r.version INTO rows FROM i JOIN Ref r ON i.k = r.k WHERE r.version > 0"
+    path.write_text(
+        f'name = "joined"\nquery = "{query}"\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
+        f'[inputs.REF]\ntype = "reference"\n{settings}\n[outputs.rows]\ntype = "file"\npath = "rows.jsonl"\n'
+    )
+    return path
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_job_joins_with_a_table_of_a_file(tmp_path: Path, packed: bool) -> None:
+    content = b"k;version\na;1\nb;0\n"
+    name = "ref.csv.gz" if packed else "ref.csv"
+    (tmp_path / name).write_bytes(gzip.compress(content) if packed else content)
+    path = write_job(tmp_path, f'path = "{name}"\nformat = "csv"\ndelimiter = ";"')
+    job = load_job(path)
+    summary = run_job(job, runner_of(job.program, job.policy))
+    assert summary.why == "complete"
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert rows == [{"v": second, "version": "1"} for second in range(0, 60, 6)]
+    (tmp_path / name).unlink()
+    with open_replay_source(path) as source:  # what the job has joined with, not what is there
+        assert verify(source, source.run_here, starts=2, cuts=2).difference is None
+
+
+def test_check_says_what_is_wrong_with_reference_data(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="reference data 'REF': there is no file"):
+        load_job(write_job(tmp_path, 'path = "none.json"'))
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(JobError, match=r"bad\.json cannot be used"):
+        load_job(write_job(tmp_path, 'path = "bad.json"'))
+
+
+def test_a_table_that_changes_while_the_job_runs(tmp_path: Path) -> None:
+    """The first table counts up to what has been looked at when the second one appears."""
+    path = write_job(tmp_path, 'path = "ref.json"\nrefresh_s = 1e-9')
+    (tmp_path / "ref.json").write_bytes(table(1))
+    job = load_job(path)
+
+    def on_step(report: Any) -> None:
+        if report.number == 3:
+            (tmp_path / "ref.json").write_bytes(table(2))
+            os.utime(tmp_path / "ref.json", ns=(at(0) * 100, at(0) * 100))
+
+    run_job(
+        job,
+        in_this_process(job.policy),
+        max_events_per_step=4,
+        on_step=on_step,
+    )
+    versions = [json.loads(line)["version"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert versions == [1] * 12 + [2] * 8
+
+
+def test_an_editor_is_told_where_the_path_of_a_wrong_table_stands(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 'path = "none.json"')
+    text = path.read_text()
+    _, (finding,) = check_job(text, path)
+    assert text.splitlines()[finding.line - 1] == 'path = "none.json"'
+    assert "there is no file" in finding.message
+    (tmp_path / "none.json").write_bytes(table(0))
+    assert check_job(text, path)[1] == []

@@ -1,0 +1,37 @@
+"""Sections: every setting that is free text says whether it is secret."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pytest
+
+from tidegate.connectors.model.section import Public, Secrecy, Secret, SecretOptions, SecretUrl, Section
+
+
+class Declared(Section):
+    place: Public
+    password: Secret | None = None
+    url: SecretUrl = ""
+    names: tuple[Public, ...] = ()
+    options: Annotated[dict[str, str | int], SecretOptions(("acks",))]
+    mode: Literal["a", "b"] = "a"
+    count: int = 1
+
+
+def test_each_setting_says_what_must_not_be_shown() -> None:
+    assert Declared.secrecy() == {
+        "place": Secrecy.PUBLIC,
+        "password": Secrecy.SECRET,
+        "url": Secrecy.URL,
+        "names": Secrecy.PUBLIC,
+        "options": SecretOptions(("acks",)),
+        "mode": Secrecy.PUBLIC,
+        "count": Secrecy.PUBLIC,
+    }
+
+
+@pytest.mark.parametrize("annotation", [str, str | None, tuple[str, ...], dict[str, int], dict[Public, str]])
+def test_text_that_does_not_say_whether_it_is_secret_is_refused_where_it_is_declared(annotation: object) -> None:
+    with pytest.raises(TypeError, match=r"Silent\.text is text that does not say whether it is secret: make it Public"):
+        type("Silent", (Section,), {"__annotations__": {"text": annotation}, "__module__": __name__})
