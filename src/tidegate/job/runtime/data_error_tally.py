@@ -1,7 +1,7 @@
 """What a run over recorded data could not use, or not unchanged: counts by reason, with the first sample of each.
 
-A live job has metrics and a log of data errors for this. A run that ends reports it at the end: a row that failed
-looks exactly like one that the query did not select.
+A job has metrics and a log of data errors for this. A run that ends reports it at the end, too: a row that failed looks
+exactly like one that the query did not select.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ class DataErrorCount:
 class DataErrorTally:
     """The data errors of a run, counted step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_samples: bool = True) -> None:
+        """
+        Args:
+            keeps_samples: keep those that `write` writes; a live job writes its own.
+        """
+        self._keeps_samples = keeps_samples
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._first: dict[tuple[str, str, str], DataError] = {}
         self._samples: list[DataError] = []
@@ -89,7 +94,9 @@ class DataErrorTally:
         self._by_partition.update(step.data_error_counts)
         for error in step.data_errors:
             known = self._first.setdefault((error.kind, error.input, error.reason), error)
-            if known is error or self._by_partition[error.kind, error.input, error.partition] <= _MOST_SAMPLES:
+            if self._keeps_samples and (
+                known is error or self._by_partition[error.kind, error.input, error.partition] <= _MOST_SAMPLES
+            ):
                 self._samples.append(error)
 
     def counts(self) -> list[DataErrorCount]:
