@@ -22,6 +22,7 @@ EXTRAS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional
 DISTRIBUTIONS = {
     "azure": "azure-eventhub",
     "confluent_kafka": "confluent-kafka",
+    "kafka": "kafka-python",
     "google": "protobuf",
     "google_crc32c": "google-crc32c",
     "grpc_tools": "grpcio-tools",
@@ -32,7 +33,7 @@ DISTRIBUTIONS = {
 }
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.
-BASE = ("", "amqp", "arm", "cli", "client", "durable_files", "hub", "log", "portal", "server", "service")
+BASE = ("", "amqp", "arm", "cli", "client", "durable_files", "hub", "kafka", "log", "portal", "server", "service")
 BEYOND_BASE = {
     "service/workbench": "loaded by processes for questions, which start only if the extra is installed",
     "service/worker": "loaded by the processes of jobs, which the service starts only if the extra is installed",

@@ -16,6 +16,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "amqp/framing": ("amqp/encoding",),
     "amqp/endpoints": ("amqp/framing", "amqp/encoding"),
     "amqp": ("amqp/endpoints", "amqp/framing", "amqp/messages", "amqp/encoding"),
+    "kafka": (),
     "log": ("durable_files",),
     "ordering": (),
     "blobs": (),
@@ -493,6 +494,7 @@ LIBRARIES = {
     "extensions": (),
     "outbound": (),
     "durable_files": ("google_crc32c",),
+    "kafka": ("cramjam", "google_crc32c"),
     "log": ("google_crc32c",),
     "ordering": ("numpy",),
     "saql": (),
@@ -536,7 +538,7 @@ LIBRARIES = {
 }
 
 # A clock, a socket or a thread in these would make their tests slow and their results differ from run to run.
-PURE = ("amqp", "ordering", "saql", "engine")
+PURE = ("amqp", "kafka", "ordering", "saql", "engine")
 IMPURE_MODULES = {"asyncio", "multiprocessing", "selectors", "socket", "ssl", "subprocess", "threading", "time"}
 
 
