@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.engine import Problem
-from tidegate.job.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, DataError, DataErrorLog
+from tidegate.job.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, SPLIT_GROUP, DataError, DataErrorLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import DATA_ERRORS, EARLY, LATE, OUT_OF_ORDER, format_time
 
@@ -41,8 +41,8 @@ class DataErrorCount:
 
     @property
     def is_error(self) -> bool:
-        """Return whether it is more than the event-ordering policy at work."""
-        return self.kind not in POLICY_KINDS
+        """Return whether it is more than the event-ordering policy at work, or a group that was split."""
+        return self.kind not in POLICY_KINDS and self.kind != SPLIT_GROUP
 
     def __str__(self) -> str:
         first = self.first
@@ -121,12 +121,16 @@ class DataErrorTally:
     def report(self) -> list[str]:
         """Return the counts for people, a line each below a heading; no line if there are none."""
         counts = self.counts()
-        errors, policy = (sum(one.count for one in counts if one.is_error is wanted) for wanted in (True, False))
+        errors = sum(one.count for one in counts if one.is_error)
+        policy = sum(one.count for one in counts if one.kind in POLICY_KINDS)
+        split = sum(one.count for one in counts if one.kind == SPLIT_GROUP)
         heads = []
         if errors:
             heads.append(f"{errors:,} {'events or rows' if errors > 1 else 'event or row'} could not be used")
         if policy:
             heads.append(f"{policy:,} time{'s' if policy > 1 else ''} the event-ordering policy applied")
+        if split:
+            heads.append(f"{split:,} event{'s' if split > 1 else ''} in another group than numbers of the same value")
         return [f"{' and '.join(heads)}:", *(f"  {one}" for one in counts)] if heads else []
 
     def write(self, folder: Path) -> Path | None:
