@@ -1,1 +1,1 @@
-"""Kafka's protocol without I/O: record batches, bytes to columns and back."""
+"""Kafka's protocol without I/O: record batches, requests and responses, as bytes and as values."""
