@@ -46,7 +46,7 @@ MAX_SEQUENCE = 2**31 - 1
 _HEADER = Struct(">qiibIhiqqqhii")
 _CHECKED = Struct(">hiqqqhii")
 _UNCHECKED = Struct(">qiibI")
-_LENGTH_END = 12
+BATCH_LENGTH_END = 12
 _MAGIC_AT = 16
 _CHECKED_FROM = 21
 _LEAST_RECORD_BYTES = 7
@@ -163,10 +163,12 @@ def parse_batch(data: bytes | memoryview, at: int = 0) -> RecordBatch:
     fields = _HEADER.unpack_from(view, at)
     base_offset, length, leader_epoch, magic, crc, attributes, last_delta, base_ms, max_ms = fields[:9]
     _check_magic(magic)
-    end = at + _LENGTH_END + length
+    end = at + BATCH_LENGTH_END + length
     count = fields[12]
-    if length < HEADER_BYTES - _LENGTH_END or end > len(view):
-        raise BatchCorrupt(f"a record batch says that {length} bytes follow, and {len(view) - at - _LENGTH_END} do")
+    if length < HEADER_BYTES - BATCH_LENGTH_END or end > len(view):
+        raise BatchCorrupt(
+            f"a record batch says that {length} bytes follow, and {len(view) - at - BATCH_LENGTH_END} do"
+        )
     if last_delta < 0 or not 0 <= count <= last_delta + 1:
         raise BatchCorrupt(f"{count} records cannot have offsets from 0 to {last_delta}")
     if attributes & _COMPRESSION_BITS not in _KNOWN_COMPRESSIONS:
@@ -189,7 +191,7 @@ def parse_batches(data: bytes | memoryview, *, partial_end: bool = False) -> Ite
     view = memoryview(data)
     at, size = 0, len(view)
     while at < size:
-        if partial_end and (size - at < _LENGTH_END or at + _LENGTH_END + _length(view, at) > size):
+        if partial_end and (size - at < BATCH_LENGTH_END or at + BATCH_LENGTH_END + _length(view, at) > size):
             return
         batch = parse_batch(view, at)
         yield batch
@@ -220,7 +222,7 @@ def rebase(batch: RecordBatch, base_offset: int, append_time_ms: int | None = No
             batch.count,
         )
         crc = extend(crc32c(checked), records)
-    length = len(batch.data) - _LENGTH_END
+    length = len(batch.data) - BATCH_LENGTH_END
     return b"".join((_UNCHECKED.pack(base_offset, length, leader_epoch, MAGIC, crc), checked, records))
 
 
@@ -418,6 +420,7 @@ def encode(
     base_offset: int = 0,
     producer: tuple[int, int, int] = (NO_PRODUCER, -1, -1),
     compression: Compression = Compression.NONE,
+    has_append_time: bool = False,
 ) -> bytes:
     """Return records as one batch.
 
@@ -429,6 +432,7 @@ def encode(
         base_offset: The offset of the first record.
         producer: Id and epoch of an idempotent producer, and the number of the first record.
         compression: The codec of the records.
+        has_append_time: The timestamps, all the same, are that of the append.
     """
     if not values:
         raise ValueError("a record batch needs at least one record")
@@ -437,11 +441,13 @@ def encode(
     last = len(values) - 1
     checked = b"".join(
         (
-            _CHECKED.pack(compression, last, base_ms, max(timestamps_ms), *producer, last + 1),
+            _CHECKED.pack(
+                compression | _APPEND_TIME * has_append_time, last, base_ms, max(timestamps_ms), *producer, last + 1
+            ),
             compress(compression, body),
         )
     )
-    length = _CHECKED_FROM - _LENGTH_END + len(checked)
+    length = _CHECKED_FROM - BATCH_LENGTH_END + len(checked)
     return _UNCHECKED.pack(base_offset, length, -1, MAGIC, crc32c(checked)) + checked
 
 
@@ -491,7 +497,7 @@ def _encoded_headers(headers: Sequence[Header]) -> bytes:
 
 
 def _length(view: memoryview, at: int) -> int:
-    return int.from_bytes(view[at + 8 : at + _LENGTH_END], "big", signed=True)
+    return int.from_bytes(view[at + 8 : at + BATCH_LENGTH_END], "big", signed=True)
 
 
 def _check_magic(magic: int) -> None:
