@@ -26,7 +26,7 @@ def append_batch(log: PartitionLog, data: bytes) -> Appended:
     return appended
 
 
-def read(log: PartitionLog, sequence_number: int, max_bytes: int = 1 << 20) -> list[tuple[int, list[bytes]]]:
+def read(log: PartitionLog, sequence_number: int, max_bytes: int = 1 << 20) -> list[tuple[int, list[bytes | None]]]:
     found = []
     for data in log.read_record_batches(sequence_number, max_bytes=max_bytes).batches:
         batch = parse_batch(data)
@@ -109,7 +109,7 @@ def test_events_are_given_as_batches_within_the_limit(tmp_path: Path) -> None:
         assert [base for base, _ in read(log, 1, 2 * one)] == [1, 2]
         assert log.read_record_batches(4, max_bytes=10) == ([], 0, 4)
         found = log.read_record_batches(1, max_bytes=2 * one)
-        assert (found.count, found.next_sequence_number) == (2, 3)
+        assert (found.event_count, found.next_sequence_number) == (2, 3)
 
 
 def test_a_batch_of_which_a_byte_has_changed_is_damaged(tmp_path: Path) -> None:

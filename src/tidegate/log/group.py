@@ -42,7 +42,7 @@ class Append(NamedTuple):
         return sum(map(len, self.events)) if self.batch is None else len(self.batch.data)
 
     @property
-    def count(self) -> int:
+    def event_count(self) -> int:
         """How many events there are."""
         return len(self.events) if self.batch is None else self.batch.count
 
@@ -86,7 +86,7 @@ def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms
     group = Group([], [], [], position, sequence_number)
     synced = position
     for joined in runs:
-        count = sum(append.count for append in joined)
+        count = sum(append.event_count for append in joined)
         batch = joined[0].batch
         if batch is None:
             events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
@@ -100,9 +100,11 @@ def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms
         group.buffers.extend((prefix, body))
         offset = position
         for append in joined:
-            last = offset + 4 * (append.count - 1)
-            group.results.append((append.on_durable, Appended(sequence_number, append.count, offset, last, time_ms)))
-            sequence_number, offset = sequence_number + append.count, last + 4
+            last = offset + 4 * (append.event_count - 1)
+            group.results.append(
+                (append.on_durable, Appended(sequence_number, append.event_count, offset, last, time_ms))
+            )
+            sequence_number, offset = sequence_number + append.event_count, last + 4
         position += length
     group.end_position, group.next_sequence_number = position, sequence_number
     return group

@@ -33,12 +33,12 @@ class RecordBatches(NamedTuple):
 
     Attributes:
         batches: One after the other.
-        count: How many events there are from the requested one on.
+        event_count: How many events there are from the requested one on.
         next_sequence_number: The event after them.
     """
 
     batches: list[bytes]
-    count: int
+    event_count: int
     next_sequence_number: int
 
 
