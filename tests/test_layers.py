@@ -16,14 +16,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "amqp/framing": ("amqp/encoding",),
     "amqp/endpoints": ("amqp/framing", "amqp/encoding"),
     "amqp": ("amqp/endpoints", "amqp/framing", "amqp/messages", "amqp/encoding"),
-    "log": ("durable_files",),
+    "kafka": ("amqp/messages", "amqp/encoding"),
+    "log": ("durable_files", "kafka"),
     "ordering": (),
     "blobs": (),
     "checkpoints": ("blobs",),
     "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding"),
     "hub/capture": ("blobs", "log", "durable_files", "amqp/messages", "amqp/encoding"),
     "hub/config": ("hub/capture",),
-    "hub": ("hub/config", "hub/capture", "log", "durable_files", "amqp/messages", "lazy"),
+    "hub": ("hub/config", "hub/capture", "kafka", "log", "durable_files", "amqp/messages", "lazy"),
     "sql/plan": (),
     "sql/parsing": ("sql/plan",),
     "sql/lowering": ("sql/parsing", "sql/plan"),
@@ -508,6 +509,7 @@ LIBRARIES = {
     "extensions": (),
     "outbound": (),
     "durable_files": ("google_crc32c",),
+    "kafka": ("cramjam", "google_crc32c"),
     "log": ("google_crc32c",),
     "ordering": ("numpy",),
     "sql": (),
@@ -569,7 +571,7 @@ LIBRARIES = {
 }
 
 # A clock, a socket or a thread in these would make their tests slow and their results differ from run to run.
-PURE = ("amqp", "ordering", "sql", "engine")
+PURE = ("amqp", "kafka", "ordering", "sql", "engine")
 IMPURE_MODULES = {"asyncio", "multiprocessing", "selectors", "socket", "ssl", "subprocess", "threading", "time"}
 
 

@@ -9,7 +9,8 @@ A round tries, in random order and with a new seed: every target of bytes from o
 minute, and every file with Hypothesis tests on 500 examples a test (TIDEGATE_FUZZ_EXAMPLES). Bytes are mutated blindly,
 or by atheris where it is installed (pip install atheris), which watches what they reach. Each runs in a process of its
 own, so a crash or a hang is found like any other failure. What is found lands in tests/regressions, where the suite
-replays it; commit it with the fix.
+replays it; commit it with the fix. The attacks `live_…` go against a running hub while another client publishes, and
+say what it noticed (tests/fuzz/live.py); they are not saved, but a seed repeats them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import regressions
+from tests.fuzz.live import ATTACKS
 from tests.fuzz.seeded import CHECKS
 from tests.fuzz.slice import read_tried
 from tests.fuzz.targets import TARGETS
@@ -39,18 +41,19 @@ _LONGEST_S = 600
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search in rounds until the time is up; return how many things were found, at most 100."""
+    known = [*TARGETS, *CHECKS, *ATTACKS]
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join([*TARGETS, *CHECKS])}, or a test path")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(known)}, or a test path")
     parser.add_argument("--minutes", type=float, default=10, help="how long to search (10)")
     parser.add_argument("--slice-seconds", type=float, default=30, help="how long each is given in a round (30)")
     parser.add_argument("--seed", type=int, help="the first round's seed, to repeat a search (random)")
     parser.add_argument("--blindly", action="store_true", help="mutate bytes without atheris")
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.names if name not in {*TARGETS, *CHECKS} and not (ROOT / name).exists()]:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join([*TARGETS, *CHECKS])}, or a test path")
-    names = given.names or [*TARGETS, *CHECKS, *_hypothesis_tests()]
+    if unknown := [name for name in given.names if name not in known and not (ROOT / name).exists()]:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}, or a test path")
+    names = given.names or [*known, *_hypothesis_tests()]
     first = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     guided = importlib.util.find_spec("atheris") is not None and not given.blindly
     ends = time.monotonic() + 60 * given.minutes
@@ -87,6 +90,9 @@ def _search(name: str, seed: int, seconds: float, guided: bool) -> list[Path]:
         how = ["--seeded"] if name in CHECKS else ["--guided"] * guided
         command = [sys.executable, "-m", "tests.fuzz.slice", name, str(seed), str(seconds), str(tried), *how]
         environment = dict(os.environ)
+    elif name in ATTACKS:
+        command = [sys.executable, "-m", "tests.fuzz.live", name, str(seed), str(seconds), str(tried)]
+        environment = dict(os.environ)
     else:
         command = [sys.executable, "-m", "pytest", "-q", "-m", _LIGHT, name]
         environment = os.environ | {"TIDEGATE_HYPOTHESIS": "search"}
@@ -103,6 +109,10 @@ def _search(name: str, seed: int, seconds: float, guided: bool) -> list[Path]:
     if code == 0:
         return []
     print("\n".join(lines[-40:]), flush=True)
+    if tried.exists() and name in ATTACKS:
+        # What a hub has come to does not follow from the last of its inputs alone.
+        tried.unlink()
+        return [Path(f"{name}, seed {seed}")]
     if tried.exists():
         # An input is written down before it is tried, so it is known even if the process died of it.
         data = read_tried(tried)

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.fuzz.mutation import mutations
+from tests.fuzz.seeded import CHECKS
 
 _BATCH = 1_000
 _LENGTH_BYTES = 8
+_MOST_MB = 512
+"""How much more memory than for a good input a target may take for any."""
 
 
 def read_tried(path: Path) -> bytes:
@@ -45,15 +48,20 @@ def main() -> None:
             attempts = _seeded(name, seed, note) if "--seeded" in sys.argv else _mutated(name, seed, note)
             next(attempts)
             before_mb, ends = _resident_mb(), time.monotonic() + seconds
-            count = 1 + sum(1 for _ in itertools.takewhile(lambda _: time.monotonic() < ends, attempts))
-            print(f"{count:,} inputs, {_resident_mb() - before_mb} MB more memory")
+            count, longest_s, began_s = 1, 0.0, time.monotonic()
+            for _ in attempts:
+                ended_s = time.monotonic()
+                count, longest_s, began_s = count + 1, max(longest_s, ended_s - began_s), ended_s
+                if ended_s > ends:
+                    break
+            peak_mb = _resident_mb()
+            print(f"{count:,} inputs, longest {longest_s:.2f} s, {peak_mb} MB, {peak_mb - before_mb} MB more memory")
+            assert name in CHECKS or peak_mb - before_mb < _MOST_MB, f"{peak_mb - before_mb} MB for a small input"
     tried.unlink()
 
 
 def _seeded(name: str, seed: int, note: Callable[[bytes], None]) -> Iterator[None]:
     """Run a check on one seed after another."""
-    from tests.fuzz.seeded import CHECKS
-
     # Rounds have neighbouring seeds, so each starts far from the next.
     for number in itertools.count(seed * 1_000_003 % 2**40):
         note(str(number).encode())

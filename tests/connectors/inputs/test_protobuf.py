@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 from grpc_tools import protoc
 from pydantic import ValidationError
 
@@ -18,7 +20,8 @@ from tidegate.connectors.inputs.deserializer import deserializer_of
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.protobuf import ProtobufDeserializer
 from tidegate.connectors.model.errors import InputError
-from tidegate.engine import DEFAULT_LIMITS, Wanted, decoder_of
+from tidegate.engine import DEFAULT_LIMITS, Problem, Wanted, decoder_of
+from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job import load_job, run_job
 
 PLACES = """
@@ -53,6 +56,14 @@ message Ride {
   map<int32, fixed64> meters = 16;
 }
 """
+
+
+def varint(value: int) -> Iterator[int]:
+    """The bytes of a whole number."""
+    while value > 0x7F:
+        yield value & 0x7F | 0x80
+        value >>= 7
+    yield value
 
 
 @pytest.fixture
@@ -147,6 +158,23 @@ def test_a_bad_body_costs_itself_alone_in_any_process(proto: Path) -> None:
     assert decoded.fields[("zone",)].to_list() == ["a", "b"]
     assert decoded.fields[("fare",)].to_list() == [5, 0]
     assert (decoded.events.tolist(), decoded.rejected_events.tolist()) == ([0, 2], [1])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x3a\x00" * 500_000 + b"\x3a\x7f",
+        b"\x62" + bytes([*varint(3_000_000)]) + b"\x0a\x04\x12\x02\x08\x00" * 500_000 + b"\x3a\x7f",
+        b"\x42\x00" * 500_000 + b"\x3a\x7f",
+    ],
+)
+def test_a_message_of_too_many_values_is_refused_before_it_is_parsed(proto: Path, body: bytes) -> None:
+    """A parsed message takes some hundred times the two bytes that it has in a body; these end cut off."""
+    with pytest.raises(Unreadable) as refused:
+        list(deserializer(proto)(body))
+    assert refused.value.problem is Problem.LIMIT_EXCEEDED
+    with pytest.raises(DecodeError):
+        list(deserializer(proto)(body[-6:]))
 
 
 def test_a_job_reads_files_of_messages(proto: Path, tmp_path: Path) -> None:

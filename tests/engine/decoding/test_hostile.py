@@ -6,15 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.engine.decoding.hostile import hostile_bodies
+from tests.engine.decoding.hostile import hostile_bodies, parquet
 from tests.source import ROOT
-from tidegate.engine import Format, Limits, Problem, Wanted, decoder_of
+from tidegate.engine import FORMATS, Format, Limits, Problem, Wanted, decoder_of
 
 
 @pytest.mark.slow
@@ -57,3 +58,21 @@ def test_depth_counts_from_the_row(limits: Limits, body: bytes, fits: bool | Non
     # A field that the query does not use may be nested more deeply.
     expected = [] if fits else [int(Problem.LIMIT_EXCEEDED)]
     assert rejected == {False: [] if fits is None else expected, True: expected}
+
+
+@pytest.mark.parametrize("inside", [lambda texts: pa.StructArray.from_arrays([texts], ["t"]), pa.array])
+def test_a_text_of_parquet_that_is_not_utf_8_rejects_its_file(inside: Callable[[pa.Array], pa.Array]) -> None:
+    invalid = pa.array([b"\xff\xfe"]).view(pa.string())
+    body = parquet(pa.table({"a": inside(invalid)}))
+    for wanted in (Wanted((("a", "t"),), record=False), Wanted((), record=True)):
+        rows = FORMATS.kind("parquet").file_rows(body, Format("parquet"))
+        decoded = decoder_of(wanted, Format("parquet")).decode(rows)
+        assert (len(decoded), decoded.rejected_problems.tolist()) == (0, [int(Problem.MALFORMED)])
+
+
+def test_a_row_of_csv_that_is_short_and_not_utf_8_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    decoded = decoder_of(Wanted((("a",),), record=False), Format("csv")).decode([b"a,b\n1,2\n\xff\n", b"a,b\n3,4\n"])
+    assert (decoded.events.tolist(), decoded.rejected_problems.tolist()) == ([1], [int(Problem.MALFORMED)])
+    assert printed == []

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.values.grouping import group, ordered_keys, sort_keys, spelled, unified
+from tidegate.engine.values.grouping import group, ordered_keys, sort_keys, spelled, texts_of_numbers, unified
 from tidegate.engine.values.vectors import Vector
 
 texts = st.lists(
@@ -89,3 +89,11 @@ def test_a_column_with_one_spelling_of_each_key_is_left_as_it_is() -> None:
     for values in ([1, 2], [1.5, 2.0, None], ["device-1", "device-2"], [True, None], [None]):
         column = Vector.of(values)
         assert unified(column) is column
+
+
+def test_texts_that_equal_a_number_are_found_beside_it() -> None:
+    values = [1, "1", " 1.0 ", "1e0", "true", 2.5, "2.50", "x", None, "3", "", [1], {"a": "1"}]
+    assert texts_of_numbers(Vector.of(values)).tolist() == [1, 2, 3, 6]
+    assert texts_of_numbers(Vector.of([True, "TRUE", "false", "1"])).tolist() == [1, 3]
+    assert texts_of_numbers(Vector.of(["1", "true", None])).tolist() == []
+    assert texts_of_numbers(Vector.of([1, 1.0, True])).tolist() == []

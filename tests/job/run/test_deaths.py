@@ -65,6 +65,36 @@ def test_events_that_a_step_has_passed_are_above_suspicion(tmp_path: Path) -> No
     assert not Deaths(tmp_path).suspects
 
 
+def acquit(folder: Path) -> None:
+    deaths = Deaths(folder)
+    assert deaths.suspects
+    deaths.acquit()
+    deaths.close()
+
+
+def test_events_without_a_culprit_are_taken_in_ever_smaller_steps_until_they_have_passed(tmp_path: Path) -> None:
+    die(tmp_path, 0, 640)
+    die(tmp_path, 0, 640)
+    assert Deaths(tmp_path).most_events(1_000) == 1_000
+    acquit(tmp_path)
+    deaths = Deaths(tmp_path)
+    assert (deaths.suspects, deaths.most_events(1_000), deaths.most_events(7)) == ([], 20, 7)
+    with deaths.step(task(0, 20)):
+        pass
+    assert deaths.most_events(1_000) == 20
+    deaths.close()
+    die(tmp_path, 20, 40)
+    assert (Deaths(tmp_path).suspects, Deaths(tmp_path).most_events(1_000)) == ([], 1)
+    die(tmp_path, 20, 40)
+    acquit(tmp_path)
+    deaths = Deaths(tmp_path)
+    with deaths.step(task(20, 640)):
+        pass
+    assert deaths.most_events(1_000) == 1_000
+    deaths.close()
+    assert not (tmp_path / FILE).exists()
+
+
 @pytest.mark.parametrize("error", [MemoryError, WorkersLost])
 def test_a_lack_of_memory_and_a_lost_process_of_spark_count_as_deaths(tmp_path: Path, error: type[Exception]) -> None:
     deaths = Deaths(tmp_path)

@@ -28,6 +28,17 @@ def deadly(value):
         os.kill(os.getpid(), 9)
     return value
 """
+TOGETHER = """
+import json, os
+from pathlib import Path
+
+def deadly(value):
+    line = (Path(__file__).parent / "state" / "in-step.json").read_bytes().partition(b"\\n")[0]
+    in_step = json.loads(line)["in_step"]
+    if sum(end - start for _, _, start, end in in_step) > 20:
+        os.kill(os.getpid(), 9)
+    return value
+"""
 QUERY = """
 SELECT System.Timestamp() AS ts, COUNT(*) AS n, SUM(udf.deadly(v)) AS s INTO out FROM i TIMESTAMP BY t
 GROUP BY TumblingWindow(second, 5)
@@ -101,6 +112,18 @@ def test_a_job_goes_on_without_events_that_have_ended_its_process_twice(tmp_path
     assert (tmp_path / "deadly" / "out.jsonl").read_bytes() == result
     verify = [sys.executable, "-m", "tidegate", "job", "verify", str(path), "--starts", "1", "--cuts", "1"]
     assert subprocess.run(verify, check=False, capture_output=True, timeout=300).returncode == 0
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("ordering", ["", 'timelines = "merged by enqueued time"'])
+def test_events_that_end_a_process_only_together_are_taken_in_smaller_steps(tmp_path: Path, ordering: str) -> None:
+    path = write_job(tmp_path / "together", range(70), ordering=ordering)
+    (tmp_path / "together" / "functions.py").write_text(TOGETHER)
+    assert [live(path) for _ in range(3)] == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    harmless = write_job(tmp_path / "harmless", range(70), ordering=ordering)
+    assert live(harmless) == 0
+    assert (tmp_path / "together" / "out.jsonl").read_bytes() == (tmp_path / "harmless" / "out.jsonl").read_bytes()
+    assert not read_set_aside(tmp_path / "together" / "state")
 
 
 def test_events_that_end_no_process_are_not_found(tmp_path: Path) -> None:

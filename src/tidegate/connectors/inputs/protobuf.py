@@ -30,6 +30,12 @@ _TIMEOUT_S = 60
 _LONGEST_VARINT = 10
 _MOST_BIGINT = (1 << 63) - 1
 _NANOSECONDS = 1_000_000_000
+# Kinds of fields in the encoding ("Message Structure"), and the sizes of those that have one.
+_VARINT, _LENGTH = 0, 2
+_WIRE_SIZES = {1: 8, 5: 4}
+# FieldDescriptor.TYPE_*: double, fixed64, sfixed64; float, fixed32, sfixed32; varints.
+_PACKED_BYTES = {1: 8, 6: 8, 16: 8, 2: 4, 7: 4, 15: 4, **dict.fromkeys((3, 4, 5, 8, 13, 14, 17, 18), 0)}
+_VARINT_ENDS = bytes(128 * [1] + 128 * [0])
 
 
 class MessagePrefix(StrEnum):
@@ -62,10 +68,9 @@ class ProtobufDeserializer:
         """
         make, read = self._message
         for content in _messages(body, self.prefix):
-            message = make.FromString(content)
-            if _holds_more(message, DEFAULT_LIMITS.event_values):
+            if _holds_more(content, make.DESCRIPTOR, DEFAULT_LIMITS.event_values):
                 raise Unreadable(Problem.LIMIT_EXCEEDED)
-            yield read(message)
+            yield read(make.FromString(content))
 
     @cached_property
     def _message(self) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
@@ -204,29 +209,73 @@ class _Reader:
         }
 
 
-def _holds_more(message: Any, most: int) -> bool:
-    """Return whether a message would be more values than that as a record.
+def _holds_more(content: bytes, descriptor: Any, most: int) -> bool:
+    """Return whether a message would be more values than that as a record, before it is parsed.
 
-    A message inside takes two bytes, and becomes a record with all fields of its type, whether they are set or not.
+    A message inside takes two bytes, and becomes an object of some hundred bytes and a record with all fields of its
+    type, whether they are set or not. What is not such a message is for the parser to refuse.
     """
-    if message.ByteSize() * _largest_type(message.DESCRIPTOR) <= most:
+    if len(content) * _largest_type(descriptor) <= most:
         return False
-    count, level = 0, [message]
-    while level and count <= most:
-        below: list[Any] = []
-        for one in level:
-            count += len(one.DESCRIPTOR.fields)
-            for field_, value in one.ListFields():
-                many = field_.is_repeated
-                count += len(value) if many else 0
-                if field_.message_type is not None:
-                    mapped = field_.message_type.GetOptions().map_entry
-                    inner = (value.values() if mapped else value) if many else (value,)
-                    below += [part for part in inner if hasattr(part, "ListFields")]
+    count, waiting = len(descriptor.fields), [(descriptor, 0, len(content))]
+    while waiting:
+        type_, place, end = waiting.pop()
+        fields = _wire_fields(type_)
+        while place < end:
             if count > most:
-                break
-        level = below
+                return True
+            tag, place = _varint(content, place, end)
+            known, size = fields.get(tag >> 3), _WIRE_SIZES.get(tag & 7, 0)
+            start = place
+            if tag & 7 == _VARINT:
+                _, place = _varint(content, place, end)
+            elif tag & 7 == _LENGTH:
+                size, start = _varint(content, place, end)
+                place = start + size
+            else:
+                # The fields of a group are counted like those of the message around it.
+                place += size
+            if known is None:
+                continue
+            inner, packed_bytes = known
+            if inner is not None and tag & 7 == _LENGTH:
+                count += 1 + len(inner.fields)
+                waiting.append((inner, start, min(place, end)))
+            elif packed_bytes is not None and tag & 7 == _LENGTH:
+                count += _packed_count(content[start:place], packed_bytes)
+            else:
+                count += 1
     return count > most
+
+
+@lru_cache(maxsize=256)
+def _wire_fields(descriptor: Any) -> dict[int, tuple[Any, int | None]]:
+    """Return of each field number the type of its messages, and how many bytes a packed value has: 0 if that varies."""
+    return {
+        one.number: (
+            one.message_type,
+            None if one.message_type is not None or not one.is_repeated else _PACKED_BYTES.get(one.type),
+        )
+        for one in descriptor.fields
+    }
+
+
+def _varint(content: bytes, place: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < end:
+        digit = content[place]
+        place += 1
+        value |= (digit & 0x7F) << shift
+        if digit < 0x80:
+            return value, place
+        shift += 7
+        if shift > 7 * _LONGEST_VARINT:
+            break
+    return value, end
+
+
+def _packed_count(content: bytes, size: int) -> int:
+    return len(content) // size if size else sum(content.translate(_VARINT_ENDS))
 
 
 @lru_cache(maxsize=256)

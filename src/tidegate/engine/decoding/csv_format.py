@@ -77,6 +77,8 @@ def _table(content: bytes, format_: Format, most: ContentLimits) -> Table:
         rows = _row_count(content)
     if rows > most.rows or rows * len(names) > most.values:
         raise Unreadable(Problem.LIMIT_EXCEEDED)
+    if not content.isascii() and not _is_utf8(content):
+        raise Unreadable(Problem.MALFORMED)
     rejected: list[tuple[int, Problem, bytes]] = []
 
     def skip(row: Any) -> str:
@@ -108,6 +110,19 @@ def _table(content: bytes, format_: Format, most: ContentLimits) -> Table:
     numbers = np.setdiff1d(np.arange(total), [number for number, _, _ in rejected]) if rejected else np.arange(total)
     columns = dict(zip(names, table.columns, strict=True))
     return Table(columns, numbers, total, tuple(rejected), len(content))
+
+
+def _is_utf8(content: bytes) -> bool:
+    """Return whether a content is valid UTF-8, without a copy of it.
+
+    pyarrow checks texts itself, but prints a traceback for each row that has too few fields and is not valid.
+    """
+    ends = pa.py_buffer(np.array([0, len(content)], dtype=np.int64))
+    try:
+        pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(content)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _header(content: bytes, delimiter: str) -> tuple[list[str], int]:

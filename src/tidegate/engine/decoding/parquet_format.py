@@ -47,6 +47,8 @@ class _ParquetColumns(Mapping[str, Any]):
                 if name not in found.column_names:  # a name with a dot in it means something else to the reader
                     found = self._file.read(use_threads=False)
                 column = found.column(name)
+                # Texts inside records and lists that are not UTF-8, and places beyond a dictionary, show only here.
+                column.validate(full=True)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise Unreadable(Problem.MALFORMED) from error
             except MemoryError as error:

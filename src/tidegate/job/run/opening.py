@@ -146,14 +146,15 @@ def _set_aside_culprits(job: Job, inputs: Inputs, deaths: Deaths, notice: Callab
     if found:
         assert job.definition.state_dir is not None
         write_set_aside(job.definition.state_dir, found)
+        deaths.forget()
     else:
-        notice("none of them ends a process by itself; the job goes on with all of them")
+        notice("none of them ends a process by itself; the job continues with all of them, in smaller steps")
+        deaths.acquit()
     for one in found:
         notice(
             f"input {one.input}, partition {one.partition}, event {one.sequence_number} is set aside: {one.reason}; "
             "the job goes on without it"
         )
-    deaths.forget()
 
 
 def _write(journal: Journal, commit: Commit, retry_policy: RetryPolicy) -> None:

@@ -303,7 +303,7 @@ class _Run:
         """Take a step, and make what it emitted durable."""
         began_ns = time.time_ns()
         self._side_outputs.before_step()
-        step = self._despite_losses(lambda: self._stepper.step(self._settings.until))
+        step = self._despite_losses(self._read_on)
         self._note_recovery(step)
         side_rows = self._despite_losses(
             lambda: self._side_outputs.rows_after_step(step, self._stepper, self._settings.until), self._read_again
@@ -323,6 +323,10 @@ class _Run:
         if not self._move_if_it_pays(step) and self._may_spread and not step.complete:
             self._spread_if_it_pays()
         return step
+
+    def _read_on(self) -> Step:
+        """Take a step over no more events than what earlier processes have died of allows."""
+        return self._stepper.step(self._settings.until, self._deaths.most_events(self._most_events))
 
     def _seal(self) -> None:
         """Seal the state, which must not be ahead of the journal."""
@@ -415,7 +419,7 @@ class _Run:
         """Read up to where the last step was, which emits nothing: all of it has been emitted."""
         caught_up = False
         while not caught_up:
-            step = self._stepper.step(self._settings.until)
+            step = self._read_on()
             assert not step.result_count
             self._note_recovery(step)
             caught_up = step.caught_up

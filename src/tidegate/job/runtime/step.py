@@ -235,15 +235,18 @@ class Stepper:
         self.released = resume.released
         self.ahead = dict(resume.ahead)
 
-    def step(self, until: int = END_OF_TIME) -> Step:
+    def step(self, until: int = END_OF_TIME, most_events: int | None = None) -> Step:
         """Read new events, and emit the results that are ready and before ``until`` (ticks).
+
+        Args:
+            most_events: how many to read, if that is fewer than the settings say.
 
         Raises:
             InputError: a log cannot be read.
         """
         timelines = self._timelines
         ends = timelines.find()
-        ranges = timelines.plan(ends)
+        ranges = timelines.plan(ends, most_events)
         tasks = timelines.tasks(ranges, ends)
         order = self._order(until, ends, timelines.idle(ranges, ends), ranges)
         outcome = self._placement.run(tasks, order)

@@ -133,11 +133,12 @@ class Timelines:
 
     # Before the tasks -------------------------------------------------------------------------------------------------
 
-    def plan(self, ends: Mapping[Timeline, PartitionEnd]) -> Ranges:
-        """Choose what the next step reads."""
-        return self._plan_merged(ends) if self._policy.merged else self._plan(ends)
+    def plan(self, ends: Mapping[Timeline, PartitionEnd], most_events: int | None = None) -> Ranges:
+        """Choose what the next step reads; ``most_events`` may say less than the settings do."""
+        most = min(most_events or self._settings.max_events_per_step, self._settings.max_events_per_step)
+        return self._plan_merged(ends, most) if self._policy.merged else self._plan(ends, most)
 
-    def _plan(self, ends: Mapping[Timeline, PartitionEnd]) -> Ranges:
+    def _plan(self, ends: Mapping[Timeline, PartitionEnd], most_events: int) -> Ranges:
         """Read a share of each partition's backlog.
 
         Shares are proportional to the backlogs, so that all partitions reach their ends together and the results of
@@ -149,21 +150,20 @@ class Timelines:
             if end.end > self.positions[timeline]
         }
         total = sum(waiting.values())
-        share = min(1.0, self._settings.max_events_per_step / total) if total else 1.0
+        share = min(1.0, most_events / total) if total else 1.0
         return {
             timeline: (begin := self.positions[timeline], begin + min(count, max(1, round(count * share))))
             for timeline, count in waiting.items()
         }
 
-    def _plan_merged(self, ends: Mapping[Timeline, PartitionEnd]) -> Ranges:
+    def _plan_merged(self, ends: Mapping[Timeline, PartitionEnd], most_events: int) -> Ranges:
         """Read what arrived before a bound, of all partitions of an input."""
         ranges = {}
         for name, log in self._logs.items():
             own = {partition: end for (of, partition), end in ends.items() if of == name}
             positions = {partition: self.positions[name, partition] for partition in own}
             arrivals = {partition: self._arrivals.get((name, partition), NO_TIME) for partition in own}
-            most_events = max(1, self._settings.max_events_per_step // len(self._logs))
-            bound = bound_of(log, own, positions, arrivals, most_events)
+            bound = bound_of(log, own, positions, arrivals, max(1, most_events // len(self._logs)))
             self._bounds[name] = max(bound, self._bounds.get(name, NO_TIME))
             for partition, stop in stops_of(log, own, self._bounds[name]).items():
                 if stop > positions[partition]:
