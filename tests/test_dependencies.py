@@ -22,6 +22,7 @@ EXTRAS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional
 DISTRIBUTIONS = {
     "azure": "azure-eventhub",
     "confluent_kafka": "confluent-kafka",
+    "kafka": "kafka-python",
     "google": "protobuf",
     "google_crc32c": "google-crc32c",
     "grpc_tools": "grpcio-tools",
@@ -32,10 +33,11 @@ DISTRIBUTIONS = {
 }
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.
-BASE = ("", "amqp", "azure/management", "cli", "client", "durable_files", "hub", "log", "portal", "server", "service")
+BASE = ("", "amqp", "azure", "cli", "client", "durable_files", "hub", "kafka", "log", "portal", "server", "service")
 BEYOND_BASE = {
     "service/workbench": "loaded by processes for questions, which start only if the extra is installed",
     "service/worker": "loaded by the processes of jobs, which the service starts only if the extra is installed",
+    "azure/projects": "loaded by `tidegate job`, which asks for the extra if it is missing",
     "cli/job": "loaded by `tidegate job`, which asks for the extra if it is missing",
     "tidegate.cli.demo": "loaded by `tidegate demo`, which asks for the extra if it is missing",
     "tidegate.hub.capture.store": "loaded where a hub captures to an object store",

@@ -16,14 +16,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "amqp/framing": ("amqp/encoding",),
     "amqp/endpoints": ("amqp/framing", "amqp/encoding"),
     "amqp": ("amqp/endpoints", "amqp/framing", "amqp/messages", "amqp/encoding"),
-    "log": ("durable_files",),
+    "kafka": ("amqp/messages", "amqp/encoding"),
+    "log": ("durable_files", "kafka"),
     "ordering": (),
     "blobs": (),
     "checkpoints": ("blobs",),
     "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding"),
     "hub/capture": ("blobs", "log", "durable_files", "amqp/messages", "amqp/encoding"),
     "hub/config": ("hub/capture",),
-    "hub": ("hub/config", "hub/capture", "log", "durable_files", "amqp/messages", "lazy"),
+    "hub": ("hub/config", "hub/capture", "kafka", "log", "durable_files", "amqp/messages", "lazy"),
     "sql/plan": (),
     "sql/parsing": ("sql/plan",),
     "sql/lowering": ("sql/parsing", "sql/plan"),
@@ -122,6 +123,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine/decoding",
         "engine/values",
     ),
+    "connectors": ("connectors/inputs", "connectors/outputs", "connectors/model", "lazy"),
     "connectors/model": (
         "extensions",
         "engine",
@@ -393,6 +395,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "azure/templates": (),
+    "azure": ("azure/management", "lazy"),
     "azure/management/access": ("hub", "durable_files"),
     "azure/management/manager": ("azure/management/access", "hub", "log", "durable_files"),
     "azure/management/event_hubs": (
@@ -506,6 +509,7 @@ LIBRARIES = {
     "extensions": (),
     "outbound": (),
     "durable_files": ("google_crc32c",),
+    "kafka": ("cramjam", "google_crc32c"),
     "log": ("google_crc32c",),
     "ordering": ("numpy",),
     "sql": (),
@@ -514,6 +518,25 @@ LIBRARIES = {
     "hub": ("obstore", "pydantic"),
     "engine": ("fastavro", "msgspec", "numpy", "pyarrow", "pyproj", "regex", "shapely"),
     "client": (),
+    "connectors": (
+        "confluent_kafka",
+        "deltalake",
+        "fastavro",
+        "google",
+        "grpc_tools",
+        "msgspec",
+        "numpy",
+        "obstore",
+        "psycopg",
+        "pyarrow",
+        "pydantic",
+        "pydantic_core",
+        "pyiceberg",
+        "pymssql",
+        "pymysql",
+        "redis",
+        "sqlalchemy",
+    ),
     "job": (
         "confluent_kafka",
         "deltalake",
@@ -540,8 +563,7 @@ LIBRARIES = {
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "service": ("cryptography", "msgspec", "numpy", "prometheus_client", "pyarrow", "pydantic", "starlette"),
     "server": ("h11", "prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
-    "azure/management": ("pydantic", "starlette"),
-    "azure/templates": (),
+    "azure": ("msgspec", "numpy", "pydantic", "starlette"),
     "portal": ("jinja2", "pydantic", "starlette"),
     "cli": ("azure", "click", "numpy", "prometheus_client", "pydantic", "rich"),
     "": (),
@@ -549,7 +571,7 @@ LIBRARIES = {
 }
 
 # A clock, a socket or a thread in these would make their tests slow and their results differ from run to run.
-PURE = ("amqp", "ordering", "sql", "engine")
+PURE = ("amqp", "kafka", "ordering", "sql", "engine")
 IMPURE_MODULES = {"asyncio", "multiprocessing", "selectors", "socket", "ssl", "subprocess", "threading", "time"}
 
 

@@ -11,6 +11,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/runtime/arrival_clock",
         "job/runtime/emission",
     ),
+    "tests/kafka/test_messages.py": ("kafka/errors", "kafka/schemas"),
     "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/whereabouts"),
     "tests/job/runtime/test_writers.py": ("connectors/model/encoded_rows",),
     "tests/cli/test_job_managed.py": ("cli/job/managed",),

@@ -90,7 +90,7 @@ def test_nothing_is_left_unfinished_or_silenced() -> None:
 def test_tests_mirror_the_source() -> None:
     """tests/<layer>/… for every layer that has code."""
     layers = {module.package for module in modules() if module.package and module.text.strip()} - {"pyspark_tidegate"}
-    assert not [layer for layer in layers if not list((ROOT / "tests" / layer).glob("test_*.py"))]
+    assert not [layer for layer in layers if not list((ROOT / "tests" / layer).rglob("test_*.py"))]
 
 
 def test_a_constructor_takes_few_parameters() -> None:

@@ -218,3 +218,26 @@ def test_a_run_sends_its_traces_to_a_collector(tmp_path: Path, no_spark: None) -
         main(["job", "run", str(path), "--placement", "driver", "--traces", url])
     assert left.value.code == 0
     assert {place for place, _ in received} == {"/v1/traces"}
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_run_ends_with_what_it_could_not_use_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bodies = ['{"v": "6"}', '{"v": "x"}', '{"v": "y"}', '{"v": "9223372036854775807"}', "{"]
+    arrivals = [{"arrival": f"2026-01-31T12:00:0{second}Z", "body": body} for second, body in enumerate(bodies)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, arrivals)), encoding="utf-8")
+    path = tmp_path / "job.toml"
+    path.write_text(
+        'name = "j"\nquery = "SELECT CAST(v AS bigint) + 1 AS n INTO out FROM i"\n'
+        '[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n[outputs.out]\ntype = "file"\npath = "out.jsonl"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(SystemExit) as left:
+        main(["job", "run", str(path), "--placement", "driver"])
+    assert left.value.code == 0
+    said = caplog.text
+    assert "4 events or results could not be used; samples are in" in said
+    cast = "RuntimeError 2 (input i): a value cannot be converted to the type asked for; first: partition 0, event 1"
+    assert f'{cast}: {{"v": "x"}}' in said
+    assert "RuntimeError 1 (input i): a number is out of range; first: partition 0, event 3" in said
+    assert "InputDeserializerError.InvalidData 1 (input i)" in said
+    assert (tmp_path / "j.state" / "data-errors.jsonl").read_text(encoding="utf-8").count("DataErrorType") == 2

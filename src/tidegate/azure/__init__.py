@@ -1,1 +1,24 @@
 """Azure's own forms: the management API for unmodified clients, templates, and Stream Analytics projects."""
+
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.azure.management import ArmSettings, Principal, PrincipalError, Principals, Role, arm_routes
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "tidegate.azure.management": (
+                "ArmSettings",
+                "Principal",
+                "PrincipalError",
+                "Principals",
+                "Role",
+                "arm_routes",
+            )
+        },
+    )
+
+__all__ = ["ArmSettings", "Principal", "PrincipalError", "Principals", "Role", "arm_routes"]

@@ -14,13 +14,17 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 
 from tidegate.amqp.messages.message import DecodeError, message_annotation
 from tidegate.durable_files import FileDamaged, decode_checked, write_checked
 from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
-from tidegate.log import LogDamaged, PartitionLog
+from tidegate.kafka.records import parse_batch
+from tidegate.log import EntryView, LogDamaged, PartitionLog
 
 _logger = logging.getLogger(__name__)
 PRODUCER_ID = "com.microsoft:producer-id"
@@ -31,6 +35,8 @@ MARK = PRODUCER_ID.encode("ascii")
 _MAX_NUMBER = 2**31 - 1
 _SNAPSHOT_EVENTS = 20_000
 MAX_PRODUCERS = 10_000
+RECENT_BATCHES = 5
+"""Kafka's clients have at most so many publications under way."""
 _VERSION = 1
 _ADVICE = (
     "restore it from a backup, or replace it with an empty file: the producers are then read from the retained events, "
@@ -45,6 +51,8 @@ class ProducerState:
     epoch: int
     stored: int
     accepted: int
+    recent: deque[tuple[int, int]] = field(default_factory=partial(deque, maxlen=RECENT_BATCHES))
+    """The last number of the latest publications, and the sequence number of the first event of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +124,12 @@ class ProducerTable:
             _integer(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
         )
         with self._lock:
-            if not self._in_use:
-                self._accounted = self._log.next_sequence_number
-                try:
-                    self._write_snapshot()
-                except OSError as error:
-                    raise ServerBusy(f"the producer cannot be recorded: {error.strerror}; try again later") from error
-                self._in_use = True
+            self._begin_use()
             if producer_id is None:
-                producer_id = secrets.randbits(52) | 1  # JavaScript holds 53 bits exactly
+                producer_id = new_producer_id()
             known = self._producers.get(producer_id)
             if known is None:
-                while len(self._producers) >= MAX_PRODUCERS:
-                    del self._producers[next(iter(self._producers))]  # the one that came first
+                self._make_room()
                 last = (last or 0) & _MAX_NUMBER
                 known = self._producers[producer_id] = ProducerState(epoch or 0, last, last)
             elif epoch is not None and epoch < known.epoch:
@@ -139,21 +140,47 @@ class ProducerTable:
                     known.stored = known.accepted = last & _MAX_NUMBER
             return producer_id, known.epoch, known.stored
 
+    def _begin_use(self) -> None:
+        """Have the log read for producers from now on at each start. Raises ServerBusy."""
+        if self._in_use:
+            return
+        self._accounted = self._log.next_sequence_number
+        try:
+            self._write_snapshot()
+        except OSError as error:
+            raise ServerBusy(f"the producer cannot be recorded: {error.strerror}; try again later") from error
+        self._in_use = True
+
+    def _make_room(self) -> None:
+        while len(self._producers) >= MAX_PRODUCERS:
+            del self._producers[next(iter(self._producers))]  # the one that came first
+
+    def sequence_number_of(self, numbers: Numbers) -> int | None:
+        """Return the first sequence number of a publication that is among the producer's latest."""
+        with self._lock:
+            state = self._producers.get(numbers.producer_id)
+            recent = () if state is None or state.epoch != numbers.epoch else state.recent
+            return next((first for last, first in recent if last == numbers.last), None)
+
     def accept(self, numbers: Numbers) -> bool:
         """Return True if the publication is to be stored, False if it is a duplicate.
+
+        A client of Kafka numbers its records from 0 again with each epoch, and attaches to no partition: a new epoch
+        begins with whatever number comes first.
 
         Each True must be followed by a call of `stored` or `failed`. Raises OutOfOrderSequence, ProducerFenced,
         ServerBusy.
         """
         with self._lock:
             state = self._producers.get(numbers.producer_id)
-            if state is None:
-                state = self._producers[numbers.producer_id] = ProducerState(
-                    numbers.epoch, _plus(numbers.first, -1), _plus(numbers.first, -1)
-                )
-            if numbers.epoch < state.epoch:
+            if state is not None and numbers.epoch < state.epoch:
                 raise ProducerFenced(f"the epoch {numbers.epoch} of producer {numbers.producer_id} is over")
-            state.epoch = numbers.epoch
+            if state is None or numbers.epoch > state.epoch:
+                self._begin_use()
+                if state is None:
+                    self._make_room()
+                before = _plus(numbers.first, -1)
+                state = self._producers[numbers.producer_id] = ProducerState(numbers.epoch, before, before)
             if numbers.first == _plus(state.accepted, 1):
                 state.accepted = numbers.last
                 return True
@@ -174,6 +201,7 @@ class ProducerTable:
             # earlier publications may have failed and will be sent again
             if state is not None and numbers.first == _plus(state.stored, 1):
                 state.stored = numbers.last
+                state.recent.append((numbers.last, first_sequence_number))
             self._since_snapshot += 1 + (numbers.last - numbers.first & _MAX_NUMBER)
             if self._since_snapshot >= _SNAPSHOT_EVENTS:
                 self._try_snapshot()
@@ -233,17 +261,34 @@ class ProducerTable:
         log = self._log
         while sequence_number < log.next_sequence_number:
             try:
-                batches = log.read_batches(sequence_number)
+                with closing(log.entries(sequence_number)) as entries:
+                    for entry in entries:
+                        self._note(entry)
+                        sequence_number = entry.next_sequence_number
             except LogDamaged as damage:
                 sequence_number = damage.resume_sequence_number
-                continue
-            for batch in batches:
-                for event in batch.events:
-                    found = _number(event) if MARK in event else None
-                    if found is not None:
-                        producer_id, epoch, number = found
-                        self._producers[producer_id] = ProducerState(epoch, number, number)
-                sequence_number = batch.base_sequence_number + len(batch.events)
+
+    def _note(self, entry: EntryView) -> None:
+        """Take in the numbers of a stored entry."""
+        if entry.is_record_batch:
+            batch = parse_batch(entry.payload)
+            if batch.producer_id >= 0:
+                state = self._producers.get(batch.producer_id)
+                if state is None or state.epoch != batch.producer_epoch:
+                    state = self._producers[batch.producer_id] = ProducerState(batch.producer_epoch, 0, 0)
+                state.stored = state.accepted = batch.last_sequence
+                state.recent.append((batch.last_sequence, entry.base_sequence_number))
+            return
+        for event in entry.events():
+            found = _number(event) if MARK in event else None
+            if found is not None:
+                producer_id, epoch, number = found
+                self._producers[producer_id] = ProducerState(epoch, number, number)
+
+
+def new_producer_id() -> int:
+    """Return an id that no producer has."""
+    return secrets.randbits(52) | 1  # JavaScript holds 53 bits exactly
 
 
 def _is_at_or_before(number: int, other: int) -> bool:

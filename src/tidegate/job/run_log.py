@@ -26,6 +26,7 @@ from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.run import RunSummary, StepReport
 from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 
 _SUMMARY_EVERY_S = 5.0
@@ -36,11 +37,18 @@ _logger = logging.getLogger("tidegate.job")
 class RunLog:
     """The log of one run."""
 
-    def __init__(self, job: Job, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, job: Job, monotonic_s: Callable[[], float] = time.monotonic, *, shows_events: bool = False
+    ) -> None:
+        """
+        Args:
+            shows_events: at its end, log for each reason how many events could not be used, and the first of them.
+        """
         folder = job.definition.state_dir
         assert folder is not None
         self._name = job.definition.name
         self._data_errors = folder / DATA_ERRORS_FILE
+        self._errors = DataErrorTally(keeps_samples=False) if shows_events else None
         self._monotonic_s = monotonic_s
         self._summed_up_at_s: float | None = None
         self._last: StepReport | None = None
@@ -72,6 +80,8 @@ class RunLog:
     def step(self, report: StepReport) -> None:
         """Add a step to the summary, and log it if it is due."""
         self._last = report
+        if self._errors is not None:
+            self._errors.take(report.step)
         self._steps += 1
         self._events += report.step.events
         self._results += report.step.result_count
@@ -135,6 +145,8 @@ class RunLog:
         lost = sum(totals.get(name, 0) for name in _LOST)
         if lost:
             _logger.warning("%s events or results could not be used; samples are in %s", f"{lost:,}", self._data_errors)
+        for one in () if self._errors is None else self._errors.counts():
+            _logger.warning("%s", one)
 
 
 def shown_time(ticks: int) -> str | None:

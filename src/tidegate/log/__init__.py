@@ -11,7 +11,7 @@ from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
-from tidegate.log.log_reader import EventBatch
+from tidegate.log.log_reader import EventBatch, RecordBatches
 from tidegate.log.log_writer import WriteFailure
 from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
 from tidegate.log.partition_log import ArrivalLowerBound, PartitionLog
@@ -32,6 +32,7 @@ __all__ = [
     "LogError",
     "PartitionFolderWrong",
     "PartitionLog",
+    "RecordBatches",
     "Recovery",
     "SegmentReader",
     "Storage",

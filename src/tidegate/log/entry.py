@@ -1,5 +1,7 @@
 """The stored unit: an entry, which holds the events of one or more appends that arrived together.
 
+There are two kinds. This is the layout of events that came as AMQP messages or by HTTPS.
+
 Layout, little-endian, entries one after the other, each beginning at a multiple of 8:
 
     position  size  field
@@ -17,6 +19,10 @@ Layout, little-endian, entries one after the other, each beginning at a multiple
 Event i of an entry at position p has the offset p + 4 * i: a byte position inside the entry (it has 4 bytes of table
 for every event), unique and increasing even for events without bytes.
 
+An entry of the other kind holds one record batch as a client of Kafka sent it, with the offset of its first record
+set to the sequence number and its time to the enqueued time. Its mark is "TGK1", it has no table, and it is padded to
+4 bytes for every event at least, so that offsets are inside it here too.
+
 The synced position tells a torn write from damage. Bytes that fail the check are a torn, never acknowledged write
 unless a later entry says otherwise: an intact entry whose synced position lies beyond them proves that they were
 synced, so they are damage.
@@ -24,16 +30,22 @@ synced, so they are damage.
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from struct import Struct
 
 from google_crc32c import value as crc32c
 
+from tidegate.kafka.records import BATCH_LENGTH_END, BatchError, RecordBatch, parse_batch, rebase
+from tidegate.kafka.translation import events_of
+
 MARK = b"TGE1"
+BATCH_MARK = b"TGK1"
+_ANY_MARK = re.compile(b"TG[EK]1")
 ALIGNMENT = 8
 MAX_ENTRY_BYTES = 1 << 30
 CUT_OFF = "the entry is cut off"
@@ -63,6 +75,24 @@ class EntryView:
     payload: memoryview
     length: int
     synced_position: int
+    is_record_batch: bool = False
+    """Whether `payload` is a record batch. Such an entry has no table of ends; `as_events` returns one that has."""
+
+    def as_events(self) -> EntryView:
+        """Return the entry with its events as AMQP messages. Raises EntryDamaged."""
+        if not self.is_record_batch:
+            return self
+        try:
+            events = events_of(parse_batch(self.payload))
+        except BatchError as error:
+            raise EntryDamaged(self.first_offset, str(error)) from error
+        if len(events) != self.count:
+            raise EntryDamaged(self.first_offset, f"a record batch of {len(events)} records counts as {self.count}")
+        ends = array("I", accumulate(map(len, events)))
+        if sys.byteorder == "big":
+            ends.byteswap()
+        payload = memoryview(b"".join(events))
+        return replace(self, ends=memoryview(ends.tobytes()), payload=payload, is_record_batch=False)
 
     @property
     def next_sequence_number(self) -> int:
@@ -129,6 +159,25 @@ def encode_entry(
     return _PREFIX.pack(MARK, length, crc32c(body)), body
 
 
+def encode_batch_entry(
+    batch: RecordBatch, base_sequence_number: int, enqueued_time_ms: int, position: int, synced_position: int
+) -> tuple[bytes, bytes]:
+    """Return the entry of a record batch, moved to its place and time, like `encode_entry`."""
+    payload = rebase(batch, base_sequence_number, enqueued_time_ms)
+    room = max(len(payload), 4 * batch.count)
+    body = b"".join(
+        (
+            _CHECKED.pack(batch.count, base_sequence_number, enqueued_time_ms, position, synced_position),
+            payload,
+            bytes((room + 7 & ~7) - len(payload)),
+        )
+    )
+    length = _CHECKED_FROM + len(body)
+    if length > MAX_ENTRY_BYTES:
+        raise ValueError(f"{length} bytes are more than an entry may have ({MAX_ENTRY_BYTES})")
+    return _PREFIX.pack(BATCH_MARK, length, crc32c(body)), body
+
+
 def parse_entry(chunk: bytes, at: int, position: int) -> EntryView | int:
     """Return the entry at index `at` of `chunk`, or the number of bytes from `at` needed to parse it.
 
@@ -139,7 +188,7 @@ def parse_entry(chunk: bytes, at: int, position: int) -> EntryView | int:
     if len(chunk) - at < HEADER_BYTES:
         return HEADER_BYTES
     mark, length, crc, count, sequence, time_ms, own_position, synced = _HEADER.unpack_from(chunk, at)
-    if mark != MARK:
+    if mark not in (MARK, BATCH_MARK):
         raise EntryDamaged(position, "no entry begins here")
     payload_at = HEADER_BYTES + (4 * count + 7 & ~7)
     if length % ALIGNMENT or length > MAX_ENTRY_BYTES or not count or payload_at > length:
@@ -151,6 +200,13 @@ def parse_entry(chunk: bytes, at: int, position: int) -> EntryView | int:
     if crc32c(chunk[at + _CHECKED_FROM : at + length]) != crc:
         raise EntryDamaged(position, "checksum differs")
     view = memoryview(chunk)
+    if mark == BATCH_MARK:
+        payload_at = at + HEADER_BYTES
+        batch_bytes = BATCH_LENGTH_END + int.from_bytes(chunk[payload_at + 8 : payload_at + BATCH_LENGTH_END], "big")
+        if HEADER_BYTES + batch_bytes > length:
+            raise EntryDamaged(position, "a record batch is longer than its entry")
+        payload = view[payload_at : payload_at + batch_bytes]
+        return EntryView(sequence, time_ms, position, count, view[:0], payload, length, synced, True)
     table_at = at + HEADER_BYTES
     ends = view[table_at : table_at + 4 * count]
     payload_bytes = int.from_bytes(ends[-4:], "little")
@@ -190,15 +246,13 @@ def next_intact(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 <
     """Return the first intact entry that begins at or after `position` (any multiple of 8) and ends by `end`."""
     while position < end:
         chunk = read_at(position, min(chunk_bytes, end - position))
-        found = chunk.find(MARK)
-        while found >= 0:
-            start = position + found
+        for found in _ANY_MARK.finditer(chunk):
+            start = position + found.start()
             if start % ALIGNMENT == 0:
                 try:
                     return next(walk(read_at, start, end, chunk_bytes=HEADER_BYTES))
                 except EntryDamaged:
                     pass  # the mark was part of a payload, or this entry is damaged too
-            found = chunk.find(MARK, found + 1)
         if len(chunk) <= len(MARK):
             return None
         position += len(chunk) - len(MARK) + 1

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidegate.log.entry import EntryView, encode_entry
+from tidegate.kafka.records import RecordBatch
+from tidegate.log.entry import EntryView, encode_batch_entry, encode_entry
 from tidegate.log.errors import LogError
 
 _ENTRY_PAYLOAD_BYTES = 1 << 18  # appends are joined up to this size; a larger one is an entry of its own
@@ -29,10 +30,21 @@ OnDurable = Callable[[Appended | LogError], None]
 
 
 class Append(NamedTuple):
-    """Events to be stored atomically, and the callback to notify."""
+    """Events to be stored atomically, and the callback to notify. A record batch is stored in place of events."""
 
     events: Sequence[bytes | memoryview]
     on_durable: OnDurable
+    batch: RecordBatch | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the events."""
+        return sum(map(len, self.events)) if self.batch is None else len(self.batch.data)
+
+    @property
+    def event_count(self) -> int:
+        """How many events there are."""
+        return len(self.events) if self.batch is None else self.batch.count
 
 
 @dataclass(slots=True)
@@ -49,16 +61,17 @@ class Group:
 def first_group(appends: Sequence[Append]) -> list[list[Append]]:
     """Return the pending appends to store together, at least one, in runs that become one entry each.
 
-    An append is never split, because entries are stored whole or not at all.
+    An append is never split, because entries are stored whole or not at all. A record batch is an entry of its own.
     """
     runs: list[list[Append]] = [[]]
     run_bytes = group_bytes = 0
     for append in appends:
-        size = sum(map(len, append.events))
+        size = append.size
         run_bytes, group_bytes = run_bytes + size, group_bytes + size
         if group_bytes > _GROUP_BYTES and runs[0]:
             break
-        if run_bytes > _ENTRY_PAYLOAD_BYTES and runs[-1]:
+        is_alone = append.batch is not None or (runs[-1] and runs[-1][-1].batch is not None)
+        if (is_alone or run_bytes > _ENTRY_PAYLOAD_BYTES) and runs[-1]:
             runs.append([])
             run_bytes = size
         runs[-1].append(append)
@@ -73,19 +86,25 @@ def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms
     group = Group([], [], [], position, sequence_number)
     synced = position
     for joined in runs:
-        events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
-        prefix, body = encode_entry(events, sequence_number, time_ms, position, synced)
+        count = sum(append.event_count for append in joined)
+        batch = joined[0].batch
+        if batch is None:
+            events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
+            prefix, body = encode_entry(events, sequence_number, time_ms, position, synced)
+        else:
+            prefix, body = encode_batch_entry(batch, sequence_number, time_ms, position, synced)
         length = len(prefix) + len(body)
         group.entries.append(
-            EntryView(sequence_number, time_ms, position, len(events), _NOTHING, _NOTHING, length, synced)
+            EntryView(sequence_number, time_ms, position, count, _NOTHING, _NOTHING, length, synced, batch is not None)
         )
         group.buffers.extend((prefix, body))
         offset = position
         for append in joined:
-            count = len(append.events)
-            last = offset + 4 * (count - 1)
-            group.results.append((append.on_durable, Appended(sequence_number, count, offset, last, time_ms)))
-            sequence_number, offset = sequence_number + count, last + 4
+            last = offset + 4 * (append.event_count - 1)
+            group.results.append(
+                (append.on_durable, Appended(sequence_number, append.event_count, offset, last, time_ms))
+            )
+            sequence_number, offset = sequence_number + append.event_count, last + 4
         position += length
     group.end_position, group.next_sequence_number = position, sequence_number
     return group

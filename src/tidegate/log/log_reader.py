@@ -7,9 +7,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from tidegate.kafka.translation import batch_of
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
-from tidegate.log.segment_table import SegmentTable
+from tidegate.log.segment_table import SegmentTable, as_events
 from tidegate.log.state import LogState
 
 _KNOWN_POSITIONS = 256
@@ -25,6 +26,20 @@ class EventBatch(NamedTuple):
     enqueued_time_ms: int
     offsets: Sequence[int]
     events: list[bytes]
+
+
+class RecordBatches(NamedTuple):
+    """Events as encoded record batches.
+
+    Attributes:
+        batches: One after the other.
+        event_count: How many events there are from the requested one on.
+        next_sequence_number: The event after them.
+    """
+
+    batches: list[bytes]
+    event_count: int
+    next_sequence_number: int
 
 
 class LogReader:
@@ -62,7 +77,8 @@ class LogReader:
             return batches
         try:
             with closing(self.entries(sequence_number)) as entries:
-                for entry in entries:
+                for stored in entries:
+                    entry = as_events(stored, self._state.directory)
                     first = max(0, sequence_number - entry.base_sequence_number)
                     last = _fitting(entry, first, max_bytes, max_events, not batches)
                     if last > first:
@@ -88,6 +104,27 @@ class LogReader:
             if not batches:
                 raise
         return batches
+
+    def read_record_batches(self, sequence_number: int, max_bytes: int) -> RecordBatches:
+        batches: list[bytes] = []
+        size = count = 0
+        try:
+            with closing(self.entries(sequence_number)) as entries:
+                for entry in entries:
+                    batch = _record_batch(entry, sequence_number)
+                    if batches and size + len(batch) > max_bytes:
+                        break
+                    batches.append(batch)
+                    size += len(batch)
+                    count += entry.next_sequence_number - max(sequence_number, entry.base_sequence_number)
+                    sequence_number = entry.next_sequence_number
+                    self._remember(sequence_number, entry.end_position)
+                    if size >= max_bytes:
+                        break
+        except LogError:
+            if not batches:
+                raise
+        return RecordBatches(batches, count, sequence_number)
 
     def _remember(self, sequence_number: int, position: int) -> None:
         with self._state.lock:
@@ -118,6 +155,14 @@ class LogReader:
         if self._state.names is table.names:
             message = f"a segment of {self._state.directory} was removed by another program: {error}"
             raise LogError(message) from error
+
+
+def _record_batch(entry: EntryView, sequence_number: int) -> bytes:
+    """Return an entry as one record batch; events that came as messages begin at sequence_number."""
+    if entry.is_record_batch:
+        return bytes(entry.payload)
+    first = max(0, sequence_number - entry.base_sequence_number)
+    return batch_of(entry.events(first), entry.base_sequence_number + first, entry.enqueued_time_ms)
 
 
 def _fitting(entry: EntryView, first: int, max_bytes: int, max_events: int, at_least_one: bool) -> int:

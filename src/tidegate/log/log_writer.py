@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tidegate.kafka.records import RecordBatch
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
 from tidegate.log.errors import LogClosed, LogError
@@ -66,10 +67,16 @@ class LogWriter:
     def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
         if not events:
             raise ValueError("an append needs at least one event")
+        self._submit(Append(events, on_durable))
+
+    def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
+        self._submit(Append((), on_durable, batch))
+
+    def _submit(self, append: Append) -> None:
         with self._lock:
             if self.is_closed:
                 raise LogClosed("the log is closed")
-            self._pending.append(Append(events, on_durable))
+            self._pending.append(append)
             if self._submitted:
                 return
             self._submitted = True
@@ -118,7 +125,7 @@ class LogWriter:
             self.tail.store(group)
         except (OSError, LogError, ValueError) as error:
             if not isinstance(error, ValueError):
-                self._note_failure(error, sum(len(event) for append in appends for event in append.events))
+                self._note_failure(error, sum(append.size for append in appends))
             with self._lock:
                 # a caller that appends twice must not find the second append stored without the first
                 behind, self._pending = self._pending, []

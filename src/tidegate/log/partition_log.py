@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.durable_files import DirectoryLock, Files, refuses_writes
+from tidegate.kafka.records import RecordBatch
 from tidegate.log.acknowledged import AcknowledgedFile
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
 from tidegate.log.group import OnDurable
-from tidegate.log.log_reader import EventBatch, LogReader
+from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
 from tidegate.log.log_writer import LogWriter, WriteFailure
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
 from tidegate.log.retention import Retention, RetentionLimits
@@ -205,6 +206,13 @@ class PartitionLog:
         """
         self._writer.append(events, on_durable)
 
+    def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
+        """Store a record batch of a client of Kafka as it came, but for its offset and time; see `append`.
+
+        Its records must have been checked, and have offsets without a gap.
+        """
+        self._writer.append_batch(batch, on_durable)
+
     def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` from a committer thread whenever next_sequence_number has advanced.
 
@@ -216,7 +224,7 @@ class PartitionLog:
     # -- reading
 
     def entries(self, sequence_number: int) -> Generator[EntryView, None, None]:
-        """Yield the durable entries, beginning with the one that holds sequence_number (or with the oldest).
+        """Yield the durable entries as they are stored, from the one that holds sequence_number (or the oldest) on.
 
         Raises LogDamaged, LogError.
         """
@@ -234,6 +242,14 @@ class PartitionLog:
             LogError: The log cannot be read.
         """
         return self._reader.read_events(sequence_number, max_bytes, max_events)
+
+    def read_record_batches(self, sequence_number: int, *, max_bytes: int) -> RecordBatches:
+        """Return durable events as record batches, those that came as such untouched.
+
+        The first batch may begin before sequence_number, as clients of Kafka expect. However small max_bytes is, one
+        batch is returned if there is one. Raises LogDamaged, LogError.
+        """
+        return self._reader.read_record_batches(sequence_number, max_bytes)
 
     def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
         """Return the sequence number of the first event with an offset > `offset` (>= when inclusive).

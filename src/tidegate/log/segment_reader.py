@@ -15,7 +15,7 @@ from tidegate.durable_files import Files
 from tidegate.log.acknowledged import read_acknowledged
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
-from tidegate.log.segment_table import SegmentTable
+from tidegate.log.segment_table import SegmentTable, as_events
 
 
 class SegmentReader:
@@ -38,8 +38,8 @@ class SegmentReader:
     def read_entries(self, from_sequence: int, to_sequence: int | None = None) -> Iterator[EntryView]:
         """Yield the entries that hold any event from from_sequence up to, but not including, to_sequence.
 
-        Entries are whole, so the first and the last may reach beyond. If retention has deleted the first events, the
-        first entry begins later.
+        Record batches of Kafka's clients are events here like all others. Entries are whole, so the first and the last
+        may reach beyond. If retention has deleted the first events, the first entry begins later.
 
         Args:
             from_sequence: The first sequence number wanted.
@@ -60,7 +60,7 @@ class SegmentReader:
                     limit = last if limit is None else min(last, limit)
                 for entry in table.entries(from_sequence, limit):
                     from_sequence = entry.next_sequence_number
-                    yield entry
+                    yield as_events(entry, self._directory)
                 if limit == to_sequence:
                     return
             except FileNotFoundError:

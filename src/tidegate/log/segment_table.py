@@ -290,3 +290,13 @@ class SegmentTable:
         header = self.header(name)
         # a damaged header gives no bound: the search then begins further back
         return header.last_enqueued_time_ms + 1 if header is not None else 2**63
+
+
+def as_events(entry: EntryView, directory: Path) -> EntryView:
+    """Return an entry of either kind with its events as AMQP messages. Raises LogDamaged."""
+    try:
+        return entry.as_events()
+    except EntryDamaged as damage:
+        raise LogDamaged(
+            directory, damage.position, damage.reason, entry.base_sequence_number, entry.next_sequence_number
+        ) from damage

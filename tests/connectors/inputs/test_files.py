@@ -322,6 +322,7 @@ def test_a_wrong_section_is_said(tmp_path: Path) -> None:
         ('path = "in"\nformat = "xml"', "inputs.i.format"),
         ('path = "in"\ndelimiter = "ab"', "inputs.i.delimiter"),
         ('path = "in"\nformat = "capture"\narrival_column = "x"', "remove arrival_column"),
+        ('path = "in"\nsource = "iothub"', "source is of files of Capture"),
     ]:
         with pytest.raises(JobError) as caught:
             load_job(write_job(tmp_path, settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -263,3 +264,35 @@ def _all(stepper: Stepper) -> Iterator[Any]:
     step = stepper.step()
     assert step.complete
     yield from step.rows
+
+
+def test_captured_messages_of_devices_are_those_of_the_iot_hub(tmp_path: Path) -> None:
+    hub = _Hub(tmp_path, 1)
+    for number, accepted_ms in enumerate([START_MS - 30_000, START_MS - 45_000, None]):
+        annotations: dict[Any, Any] = {Symbol("iothub-connection-device-id"): f"device{number}"}
+        if accepted_ms is not None:
+            annotations[Symbol("iothub-enqueuedtime")] = Timestamp(accepted_ms)
+        hub.publish("0", Message(message_annotations=annotations, body_kind="data", body=[b'{"v":%d}' % number]))
+    ranges, archive = {"0": hub.range("0", 0, 3)}, tmp_path / "archive" / "ns" / "eh"
+    hub.capture()
+    sql = "SELECT *, System.Timestamp() AS ts, GetMetadataPropertyValue(i, 'IoTHub') AS record INTO o FROM i"
+    program, policy = prepared(sql), Policy.seconds(late=60)
+
+    def rows(log: Any) -> list[dict[str, Any]]:
+        step = Stepper(program, policy, {"i": log}, runner_of(program, policy)).step()
+        return [json.loads(line) for rows in step.rows for line in rows.to_json_lines().splitlines()]
+
+    class Live(_Hub):
+        def __init__(self) -> None:
+            self.logs = hub.logs
+
+        def range(self, partition: str, start: int, end: int) -> HubRange:
+            return replace(ranges[partition], of_devices=True)
+
+    live, captured = rows(Live()), rows(captured_log(archive, source="iothub"))
+    assert captured == live
+    assert [row["IoTHub"]["ConnectionDeviceId"] for row in captured] == ["device1", "device0", "device2"]
+    assert captured[1]["ts"] == format_time((START_MS - 30_000) * TICKS_PER_MILLISECOND)
+    assert captured_log(archive, source="iothub").first_at("0", START_MS * TICKS_PER_MILLISECOND) == 0
+    assert "IoTHub" not in rows(captured_log(archive))[0]
+    hub.close()

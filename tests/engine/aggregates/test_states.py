@@ -247,6 +247,28 @@ TEXT_STEPS = [
     "SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
     "WITH s AS (SELECT a.c AS e, CAST(b.c AS nvarchar(max)) AS d FROM i a JOIN i b "
     "ON DATEDIFF(second, a, b) BETWEEN 0 AND 0) SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
+    *(
+        f"WITH s AS (SELECT {more}, CAST(c AS nvarchar(max)) AS d FROM i), t AS ({step}) "
+        f"SELECT MAX({value}) AS high, MIN({value}) AS low INTO o FROM t {{}}"
+        for more, step, value in [
+            ("*", "SELECT d, COUNT(*) AS n FROM s GROUP BY d, System.Timestamp()", "d"),
+            ("*", "SELECT MIN(d) AS d FROM s GROUP BY System.Timestamp()", "d"),
+            ("*", "SELECT TopOne(d) OVER (ORDER BY d) AS e FROM s GROUP BY System.Timestamp()", "t.e"),
+            ("*", "SELECT LAST(d) OVER (LIMIT DURATION(minute, 1)) AS e FROM s", "e"),
+            ("*", "SELECT COALESCE(NULLIF(d, '?'), '?') AS e FROM s", "CASE WHEN e = '?' THEN NULL ELSE e END"),
+            ("*", "SELECT TopOne() OVER (ORDER BY d) AS r FROM s GROUP BY System.Timestamp()", "r.d"),
+            ("*", "SELECT LAST(s) OVER (LIMIT DURATION(minute, 1)) AS r FROM s", "t.r.D"),
+            ("c", "SELECT s AS r FROM s", "r.d"),
+            ("c", "SELECT r.* FROM (SELECT s AS r FROM s) u", "d"),
+            ("c", "SELECT q.r AS p FROM (SELECT u AS q FROM (SELECT s AS r FROM s) u) v", "p.d"),
+            (
+                "*",
+                "SELECT * FROM s MATCH_RECOGNIZE (LIMIT DURATION(minute, 1) MEASURES LAST(A.d) AS e "
+                "AFTER MATCH SKIP TO NEXT ROW PATTERN (A) DEFINE A AS A.c <> '?') AS m",
+                "e",
+            ),
+        ]
+    ),
 ]
 
 

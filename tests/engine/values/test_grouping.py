@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.engine.streams import run
 from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.values import json_lines
-from tidegate.engine.values.grouping import codes_of, group, ordered_keys, sort_keys, spelled, unified
+from tidegate.engine.values.grouping import codes_of, group, ordered_keys, sort_keys, spelled, texts_of_numbers, unified
 from tidegate.engine.values.vectors import Vector
 
 texts = st.lists(
@@ -119,3 +119,11 @@ def test_what_the_rows_of_cross_apply_share_is_looked_at_once(expression: str, m
 def test_long_records_are_told_apart_as_short_ones_are() -> None:
     values = [{"a": "x" * 500}, {"a": "x" * 499 + "y"}, {"a": "x" * 500}, {"a": 1}, {"a": 1}, {"a": 2}]
     assert codes_of(Vector.of(values))[0].tolist() == [0, 1, 0, 2, 2, 3]
+
+
+def test_texts_that_equal_a_number_are_found_beside_it() -> None:
+    values = [1, "1", " 1.0 ", "1e0", "true", 2.5, "2.50", "x", None, "3", "", [1], {"a": "1"}]
+    assert texts_of_numbers(Vector.of(values)).tolist() == [1, 2, 3, 6]
+    assert texts_of_numbers(Vector.of([True, "TRUE", "false", "1"])).tolist() == [1, 3]
+    assert texts_of_numbers(Vector.of(["1", "true", None])).tolist() == []
+    assert texts_of_numbers(Vector.of([1, 1.0, True])).tolist() == []

@@ -12,6 +12,7 @@ import pytest
 from tests.job import equality
 from tests.job.logs import prepared, runner_of
 from tests.job.sharded import ShardsHere
+from tidegate.connectors.model.metrics import SPLIT_GROUP
 from tidegate.engine import BatchTooLarge, DecodedBatch, Partial, Program, Stamped, TaskSide
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import Policy
@@ -49,12 +50,16 @@ def _too_large_for_most(monkeypatch: pytest.MonkeyPatch, dice: random.Random) ->
 
 
 def _found(program: Program, policy: Policy, logs: dict[str, Any], shards: int | None) -> Any:
-    """Return everything that a run says: rows, data errors, counts."""
+    """Return everything that a run says: rows, data errors, counts. Groups are split only within a part."""
     place = runner_of(program, policy) if shards is None else ShardsHere(program, policy, shards, 7)
     step = Stepper(program, policy, logs, place).step()
     rows = {one.output: one.to_json_lines() for one in step.rows if len(one)}
-    errors = sorted(step.data_errors, key=repr)
-    return rows, errors, step.data_error_counts, step.reasons, step.counters, step.watermark
+    errors = sorted((one for one in step.data_errors if one.kind != SPLIT_GROUP), key=repr)
+    counts, reasons = (
+        {group: count for group, count in each.items() if group[0] != SPLIT_GROUP}
+        for each in (step.data_error_counts, step.reasons)
+    )
+    return rows, errors, counts, reasons, step.counters, step.watermark
 
 
 def _check(sql: str, policy: Policy, logs: dict[str, Any], dice: random.Random, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -85,3 +85,31 @@ def test_samples_are_written_as_a_live_job_writes_them(tmp_path: Path) -> None:
     assert record["ExampleEvents"][1]["message"] == "a number is out of range"
     assert tally_of(CAST, FINE).write(path.parent) is None
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT k, COUNT(*) AS n INTO o FROM i GROUP BY k, TumblingWindow(hour, 1)",
+        "SELECT i.k, COUNT(*) AS n INTO o FROM i GROUP BY i.k, SessionWindow(hour, 1, 2) OVER (PARTITION BY I.K)",
+        "SELECT COUNT(DISTINCT k) AS n INTO o FROM i GROUP BY SlidingWindow(hour, 1)",
+        "SELECT LAG(n) OVER (PARTITION BY k LIMIT DURATION(hour, 1)) AS n INTO o FROM i",
+        "SELECT * INTO o FROM i MATCH_RECOGNIZE (PARTITION BY k LIMIT DURATION(hour, 1) MEASURES LAST(A.n) AS n "
+        "AFTER MATCH SKIP TO NEXT ROW PATTERN (A A) DEFINE A AS A.n > 0) AS m",
+    ],
+)
+def test_a_group_that_is_split_by_type_is_told_and_is_no_error(sql: str) -> None:
+    keys = [1, "1", 1.0, "01", "x", "A", "a", "2", None]
+    tally = tally_of(sql, *({"k": key, "n": n} for n, key in enumerate(keys)))
+    (one,) = tally.counts()
+    assert (one.kind, one.input, one.count, one.first.sequence_number) == ("SplitGroup", "i", 2, 1)
+    assert not one.is_error
+    assert tally.report()[0] == "2 events in another group than numbers of the same value:"
+    assert undeclared(tally.counts(), {}) == []
+
+
+def test_groups_of_equal_numbers_and_keys_that_are_cast_are_not_split() -> None:
+    rows = [{"k": key} for key in (1, 1.0, True, "1", "a", "A")]
+    sql = "SELECT COUNT(*) AS n INTO o FROM i GROUP BY {}, TumblingWindow(hour, 1)"
+    assert tally_of(sql.format("CAST(k AS nvarchar(max))"), *rows).counts() == []
+    assert tally_of(sql.format("k"), *rows[:3], *rows[4:]).counts() == []

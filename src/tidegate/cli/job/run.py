@@ -222,7 +222,7 @@ def run(
     log_to_standard_error(log_format_before or log_format, logging.WARNING)
     logging.getLogger("tidegate").setLevel(logging.INFO)
     loaded = _loaded(path, project, overrides_of(overrides))
-    log = RunLog(loaded)
+    log = RunLog(loaded, shows_events=True)
     collector = JobCollector(loaded.definition.name, loaded.event_hubs())
     with (
         _stop_on_signals() as stopped,

@@ -9,12 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from tidegate.blobs import Blob, BlobError, BlobSource
+from tidegate.connectors.inputs.hub_log import earlier_of_device
 from tidegate.connectors.model.captured import CapturedFile, captured_file
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import EventBlobs, Events, Int64Array
 from tidegate.engine import JSON, Format, TableBodies, Wanted, decoder_of, rows_of
 from tidegate.engine.decoding.decoded import Path
-from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS
+from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS, IOT_HUB_COLUMNS
 from tidegate.engine.values.conversions import to_datetimes
 from tidegate.engine.values.vectors import Kind
 from tidegate.ordering import NO_TIME
@@ -28,7 +29,8 @@ a row can have."""
 class FileRows:
     """Rows ``skip`` ≤ row < ``skip + count`` of one file, the first of which has the number ``first``.
 
-    ``format`` None: a file written by Capture.
+    ``format`` None: a file written by Capture; with ``of_devices``, of an IoT hub's messages, which arrived when the
+    IoT hub accepted them.
     """
 
     source: BlobSource
@@ -38,6 +40,7 @@ class FileRows:
     skip: int
     count: int
     arrivals: Arrivals
+    of_devices: bool = False
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
         """Yield the events in order. Raises InputError."""
@@ -64,12 +67,13 @@ class FileRows:
         assert self.format is None
         for first in range(self.skip, self.skip + self.count, batch_events):
             stop = min(first + batch_events, self.skip + self.count)
+            arrivals, messages = captured.arrivals[first:stop], captured.messages.part(first, stop)
             yield Events(
                 captured.sequence_numbers[first:stop],
-                captured.arrivals[first:stop],
+                earlier_of_device(arrivals, messages.details()) if self.of_devices else arrivals,
                 captured.bodies[first:stop],
-                captured.messages.part(first, stop),
-                added_columns=HUB_COLUMNS,
+                messages,
+                added_columns=IOT_HUB_COLUMNS if self.of_devices else HUB_COLUMNS,
             )
 
 

@@ -15,6 +15,7 @@ import logging
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -68,6 +69,11 @@ class FilesInput(FileSettings, StreamInput):
     body: Annotated[Public, FormatName(in_events=True)] = Field(
         default="json", description="the format of the bodies in files of Capture"
     )
+    source: Literal["eventhub", "iothub"] = Field(
+        default="eventhub",
+        description="of which kind of input files of Capture hold the events: SELECT * then includes the columns of "
+        "such an input, and a message of an IoT hub arrived when the IoT hub accepted it",
+    )
     partitions: int | None = Field(
         default=None,
         ge=1,
@@ -95,6 +101,8 @@ class FilesInput(FileSettings, StreamInput):
     def _capture_has_its_own_times(self) -> FilesInput:
         if self.format == CAPTURE and self.arrival_column is not None:
             raise ValueError("files of Capture have arrival times of their own; remove arrival_column")
+        if self.format != CAPTURE and self.source != "eventhub":
+            raise ValueError('source is of files of Capture; remove it, or set format = "capture"')
         return self
 
     def open_log(self, opening: LogOpening) -> InputLog:
@@ -184,14 +192,22 @@ class FilesLog:
     def _rows(self, taken: TakenFile, first: int, stop: int) -> FileRows:
         arrivals = (taken.floor, self._definition.arrival_column)
         return FileRows(
-            self._source, taken.blob, self._format(taken.blob), first, first - taken.first, stop - first, arrivals
+            self._source,
+            taken.blob,
+            self._format(taken.blob),
+            first,
+            first - taken.first,
+            stop - first,
+            arrivals,
+            self._definition.source == "iothub",
         )
 
     def _rows_before(self, taken: TakenFile, arrival: int) -> int:
         """Return how many rows of a file arrived before a time."""
         if taken.floor >= arrival:
             return 0
-        rows = self._rows(taken, taken.first, taken.first + taken.count)
+        # A place in the log is found by when the hub enqueued its events, whenever their devices sent them.
+        rows = replace(self._rows(taken, taken.first, taken.first + taken.count), of_devices=False)
         return sum(int((events.arrivals < arrival).sum()) for events in rows.read_events(1 << 20))
 
     def _format(self, blob: Blob) -> Format | None:

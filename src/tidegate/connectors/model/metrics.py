@@ -57,6 +57,8 @@ COUNTERS = (
 SAMPLES_A_STEP = 5
 RUNTIME_ERROR = "RuntimeError"
 """The kind of the data errors that `RUNTIME_ERRORS` counts."""
+SPLIT_GROUP = "SplitGroup"
+"""The kind of those that no metric counts: nothing is lost, but events of one thing may be in two groups."""
 DATA_ERRORS_FILE = "data-errors.jsonl"
 _WRITE_EVERY_S = 5.0
 _LONGEST_FILE_BYTES = 8 << 20

@@ -9,6 +9,7 @@ from tidegate.engine.expressions.failures import RuntimeErrors
 from tidegate.engine.expressions.registered import FunctionCalls
 from tidegate.engine.program.operator_rows import OperatorRows
 from tidegate.engine.program.substream_table import BatchSubstreams
+from tidegate.engine.values.vectors import Int64Array
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class Partial:
         errors: the rows that were lost, with their places in the decoded batch; they stay in the task.
         calls: of registered functions; they stay in the task.
         rows: how many rows reached each operator; they stay in the task.
+        split: places of rows whose key is text, and a number in other rows of the batch; they stay in the task.
         substreams: those of the batch, if results are emitted by substream; rows carry indexes into its keys.
     """
 
@@ -28,6 +30,7 @@ class Partial:
     substreams: BatchSubstreams | None = None
     calls: FunctionCalls = field(default_factory=FunctionCalls)
     rows: OperatorRows = field(default_factory=OperatorRows)
+    split: list[Int64Array] = field(default_factory=list)
 
     def __getstate__(self) -> tuple[dict[tuple[int, int], Any], BatchSubstreams | None]:
         return self.payloads, self.substreams
@@ -37,3 +40,4 @@ class Partial:
         self.errors = []
         self.calls = FunctionCalls()
         self.rows = OperatorRows()
+        self.split = []

@@ -30,10 +30,11 @@ from tidegate.engine.program.program import Program
 from tidegate.engine.substreams.keys import keys_of
 from tidegate.engine.values.budget import batch_of
 from tidegate.engine.values.conversions import to_datetimes
-from tidegate.engine.values.grouping import group, unified
+from tidegate.engine.values.grouping import group, texts_of_numbers, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import Keys
 from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.same import fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class TaskSide:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._columns_of_keys = [_columns_of_keys(operator.relation) for operator in program.operators]
         self._lacks_bits = program.query.compatibility_level in ("1.0", "1.1")
 
     def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
@@ -160,6 +162,10 @@ class TaskSide:
                     partial.rows.taken[side] += 0 if frame is None else len(frame)
                     if payload is not None:
                         partial.payloads[side] = payload
+                    if frame is not None and frame.rows is not None:
+                        partial.split += [
+                            frame.rows[texts_of_numbers(evaluate(key, frame))] for key in self._columns_of_keys[side[0]]
+                        ]
         return partial
 
     def trace(self, batch: DecodedBatch, rows: Stamped) -> tuple[dict[int, Int64Array], list[RuntimeErrors]]:
@@ -224,6 +230,20 @@ class TaskSide:
             rows=np.arange(len(decoded)) if stamped is None else stamped.selected,
             substreams=None if stamped is None else stamped.substreams,
         )
+
+
+def _columns_of_keys(relation: plan.Relation) -> tuple[plan.Column, ...]:
+    """Return the columns whose values decide which rows an operator takes together, or counts as one."""
+    keys: list[plan.Expr] = []
+    match relation:
+        case plan.Aggregate():
+            keys += [*relation.keys, *(key for named in relation.windows for key in named.window.partition_by)]
+            keys += [call.args[0] for call in relation.aggregates if call.distinct and call.function == "count"]
+        case plan.Temporal():
+            keys += [key for call in relation.calls for key in call.partition_by]
+        case plan.Match():
+            keys += relation.partition_by
+    return tuple({fold(key): key for key in keys if isinstance(key, plan.Column)}.values())
 
 
 def _decoded(decoder: BodyDecoder, events: BatchEvents) -> Decoded:

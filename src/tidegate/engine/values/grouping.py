@@ -29,8 +29,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.engine.values.conversions import parse_number, truth
 from tidegate.engine.values.json_lines import key_texts_of, shared_objects
-from tidegate.engine.values.vectors import Int64Array, Kind, Texts, Vector, object_array
+from tidegate.engine.values.vectors import Failure, Int64Array, Kind, Texts, Vector, object_array
 
 _RANK_OF_KIND = {
     Kind.NULL: 0,
@@ -166,6 +167,29 @@ def spelled(vector: Vector, groups: Groups) -> Vector:
     winners = np.flatnonzero(keys == least[groups.codes])
     best[groups.codes[winners]] = winners
     return vector.take(best)
+
+
+def texts_of_numbers(key: Vector) -> Int64Array:
+    """Return the rows whose key is text that `=` would find equal to a number or bit of other rows.
+
+    They are two keys nonetheless: reading text as a number depends on what it is compared with, which a key cannot.
+    """
+    kinds = key.present()
+    numeric = kinds & _NUMERIC
+    if Kind.NVARCHAR not in kinds or not numeric:
+        return np.empty(0, dtype=np.int64)
+    floats = np.where(key.kinds == Kind.FLOAT, key.float_values(), key.int_values().astype(np.float64))
+    numbers = np.unique(floats[np.isin(key.kinds, list(numeric))])
+    places = np.flatnonzero(key.kinds == Kind.NVARCHAR)
+    encoded = key.take(places).text_values().dictionary_encode()
+    read = np.full(len(encoded.dictionary), np.nan)
+    for place, text in enumerate(encoded.dictionary.to_pylist()):
+        number: float | bool | Failure | None = parse_number(text)
+        if isinstance(number, Failure):
+            number = truth(text) if Kind.BIT in numeric else None
+        read[place] = np.nan if number is None else float(number)
+    found: Int64Array = places[np.isin(read, numbers)[encoded.indices.to_numpy()]]
+    return found
 
 
 def _densely(codes: Int64Array, cardinality: int) -> Groups:

@@ -18,6 +18,7 @@ from tidegate.connectors.model.metrics import (
     RUNTIME_ERROR,
     RUNTIME_ERRORS,
     SAMPLES_A_STEP,
+    SPLIT_GROUP,
     DataError,
     add,
     function_counts,
@@ -54,8 +55,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 PROBLEMS = {problem: (problem.data_error_type, problem.message) for problem in Problem}
 _MESSAGES = {
+    SPLIT_GROUP: "a key is text, and that of other events is the number which it reads as, such as '1' and 1: they are "
+    "two groups; group by TRY_CAST(… AS bigint), or by CAST(… AS nvarchar(max))",
     "InvalidInputTimeStamp": "the TIMESTAMP BY value is missing or not a time",
-    "InvalidInputTimeStampKey": "an OVER key is NULL",
+    "InvalidInputTimeStampKey": "an OVER key is NULL, or cannot be computed",
     "LateInputEvent": "the event's time is further before its arrival than the late arrival tolerance",
     "EarlyInputEvent": "the event's time is further after its arrival than the early arrival window",
     "OutOfOrderEvent": "the event's time is further behind the latest one than the out-of-order tolerance",
@@ -227,6 +230,7 @@ class Batch:
             result.rows.add(partial.rows)
         errors = [error for partial in partials for error in partial.errors]
         _count(result, counted, self.rows, stamps, errors)
+        _count_split(result, counted, self.rows, [rows for partial in partials for rows in partial.split])
         if trace:
             result.traces.append(self._trace(stamps, np.flatnonzero(taken)))
 
@@ -290,6 +294,15 @@ def _count(
         where = where[counted_events[where]]
         result.counts[RUNTIME_ERRORS] += len(where)
         _sample(result, RUNTIME_ERROR, error.message, batch, where, error.reason.message)
+
+
+def _count_split(
+    result: RangeResult, counted_events: BoolArray, batch: DecodedBatch, split: Sequence[Int64Array]
+) -> None:
+    """Count the events that a group lacks, because their key is text and the others' is a number."""
+    if split:
+        where = np.unique(batch.decoded.events[np.concatenate(split)])
+        _sample(result, SPLIT_GROUP, _MESSAGES[SPLIT_GROUP], batch, where[counted_events[where]])
 
 
 def selected_stamps(stamps: Stamps, rows: BoolArray | Int64Array) -> Stamps:

@@ -1,7 +1,7 @@
 """What a run over recorded data could not use, or not unchanged: counts by reason, with the first sample of each.
 
-A live job has metrics and a log of data errors for this. A run that ends reports it at the end: a row that failed
-looks exactly like one that the query did not select.
+A job has metrics and a log of data errors for this. A run that ends reports it at the end, too: a row that failed looks
+exactly like one that the query did not select.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tidegate.connectors.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, DataError, DataErrorLog
+from tidegate.connectors.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, SPLIT_GROUP, DataError, DataErrorLog
 from tidegate.engine import Problem
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import DATA_ERRORS, EARLY, LATE, OUT_OF_ORDER, format_time
@@ -41,8 +41,8 @@ class DataErrorCount:
 
     @property
     def is_error(self) -> bool:
-        """Return whether it is more than the event-ordering policy at work."""
-        return self.kind not in POLICY_KINDS
+        """Return whether it is more than the event-ordering policy at work, or a group that was split."""
+        return self.kind not in POLICY_KINDS and self.kind != SPLIT_GROUP
 
     def __str__(self) -> str:
         first = self.first
@@ -77,7 +77,12 @@ class DataErrorCount:
 class DataErrorTally:
     """The data errors of a run, counted step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_samples: bool = True) -> None:
+        """
+        Args:
+            keeps_samples: keep those that `write` writes; a live job writes its own.
+        """
+        self._keeps_samples = keeps_samples
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._first: dict[tuple[str, str, str], DataError] = {}
         self._samples: list[DataError] = []
@@ -89,7 +94,9 @@ class DataErrorTally:
         self._by_partition.update(step.data_error_counts)
         for error in step.data_errors:
             known = self._first.setdefault((error.kind, error.input, error.reason), error)
-            if known is error or self._by_partition[error.kind, error.input, error.partition] <= _MOST_SAMPLES:
+            if self._keeps_samples and (
+                known is error or self._by_partition[error.kind, error.input, error.partition] <= _MOST_SAMPLES
+            ):
                 self._samples.append(error)
 
     def counts(self) -> list[DataErrorCount]:
@@ -114,12 +121,16 @@ class DataErrorTally:
     def report(self) -> list[str]:
         """Return the counts for people, a line each below a heading; no line if there are none."""
         counts = self.counts()
-        errors, policy = (sum(one.count for one in counts if one.is_error is wanted) for wanted in (True, False))
+        errors = sum(one.count for one in counts if one.is_error)
+        policy = sum(one.count for one in counts if one.kind in POLICY_KINDS)
+        split = sum(one.count for one in counts if one.kind == SPLIT_GROUP)
         heads = []
         if errors:
             heads.append(f"{errors:,} {'events or rows' if errors > 1 else 'event or row'} could not be used")
         if policy:
             heads.append(f"{policy:,} time{'s' if policy > 1 else ''} the event-ordering policy applied")
+        if split:
+            heads.append(f"{split:,} event{'s' if split > 1 else ''} in another group than numbers of the same value")
         return [f"{' and '.join(heads)}:", *(f"  {one}" for one in counts)] if heads else []
 
     def write(self, folder: Path) -> Path | None:

@@ -1,11 +1,12 @@
 """The output of a job that hands each step to Spark: the same rows under the same number, whatever is killed.
 
 Theory. A job gives an output one sequence of rows, which is the same in every run
-(`tidegate.connectors.outputs.output`), but a run that resumes may cut it elsewhere. A sink that recognizes a step by its number needs the same cut. Therefore a
-*plan* is made durable before a step is handed over: its number, the number of its first row, and the files with its
-rows. The journal is committed after the hand-over. A run that finds a plan beyond its mark hands the planned step over
-again, and leaves out its rows from what it computes. It may end before it has computed them all, so the mark counts
-both: the rows that the job has computed, and those that have been handed over.
+(`tidegate.connectors.outputs.output`), but a run that resumes may cut it elsewhere. A sink that recognizes a step by
+its number needs the same cut. Therefore a *plan* is made durable before a step is handed over: its number, the number
+of its first row, and the files with its rows. The journal is committed after the hand-over. A run that finds a plan
+beyond its mark hands the planned step over again, and leaves out its rows from what it computes. It may end before it
+has computed them all, so the mark counts both: the rows that the job has computed, and those that have been handed
+over.
 
 Steps are numbered from 0 without gaps; a step without rows has no number.
 """

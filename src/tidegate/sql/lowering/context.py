@@ -26,7 +26,8 @@ class Lowered:
         has_over: whether there were such keys.
         reference: whether it is made of reference data alone.
         hidden: the columns, in lower case, that it carries for PARTITION BY, and that a star leaves out.
-        texts: the columns, in lower case, that the query makes text of, unless a star before them has such a column.
+        texts: the columns, in lower case, that the query makes text of, unless a star before them has such a column; of
+            records that it makes of rows the fields, as `record.field`.
     """
 
     relation: Relation

@@ -83,7 +83,7 @@ class ExpressionLowerer:
         self.place = place
         # Types of calls by identity; keeping the call keeps its id valid. Without this cache, a long chain would be
         # walked again from each of its parts.
-        self._types: dict[int, tuple[Call, Type]] = {}
+        self._types: dict[tuple[int, bool], tuple[Call, Type]] = {}
         self._takes_rows = False
 
     def position(self, node: Node) -> Position:
@@ -349,7 +349,13 @@ class ExpressionLowerer:
 
     def is_text(self, expr: Expr) -> bool:
         """Return whether the query makes text of a value: by CAST, or by a function of text."""
-        return self.type_of(expr) is Type.NVARCHAR or (isinstance(expr, Column) and self.scope.is_text(expr))
+        return self.type_of(expr, likely=True) is Type.NVARCHAR
+
+    def texts_in(self, expr: Expr) -> frozenset[str]:
+        """Return the fields of a record that the query makes text of (`Lowered.texts`)."""
+        if isinstance(expr, KeyRef | AggregateRef | TemporalRef):
+            return self.reference_texts(expr)
+        return self.scope.texts_in(expr) if isinstance(expr, Column | Row) else frozenset()
 
     # Functions --------------------------------------------------------------------------------------------------------
 
@@ -477,14 +483,19 @@ class ExpressionLowerer:
 
     # Types ------------------------------------------------------------------------------------------------------------
 
-    def type_of(self, expr: Expr) -> Type:
+    def type_of(self, expr: Expr, *, likely: bool = False) -> Type:
+        """Return the type of a value as far as the query determines it.
+
+        Args:
+            likely: take for text what the query makes text of, unless a star has such a column (`Lowered.texts`).
+        """
         match expr:
             case Column():
-                return self.scope.type_of(expr)
+                return self.scope.type_of(expr, likely=likely)
             case Row():
                 return Type.RECORD
             case Literal():
-                return literal_type(expr.value)
+                return types.of_literal(expr.value)
             case SystemTimestamp():
                 return Type.DATETIME
             case WindowId():
@@ -492,41 +503,31 @@ class ExpressionLowerer:
             case Cast():
                 return expr.type
             case Call():
-                known = self._types.get(id(expr))
+                known = self._types.get((id(expr), likely))
                 if known is None:
-                    known = self._types[id(expr)] = (expr, self._call_type(expr))
+                    known = self._types[id(expr), likely] = (expr, self._call_type(expr, likely))
                 return known[1]
             case KeyRef() | AggregateRef() | TemporalRef():
-                return self.reference_type(expr)
+                return self.reference_type(expr, likely=likely)
         return Type.ANY
 
-    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef, *, likely: bool) -> Type:
         return Type.ANY
 
-    def _call_type(self, call: Call) -> Type:
+    def reference_texts(self, expr: KeyRef | AggregateRef | TemporalRef) -> frozenset[str]:
+        return frozenset()
+
+    def _call_type(self, call: Call, likely: bool) -> Type:
         function = self.catalog.scalars.get(call.function)
         if function is None:
             return Type.ANY
         if function.rule is None:
             return function.signature.result
-        return function.rule([None if _is_null(arg) else self.type_of(arg) for arg in call.args])
+        return function.rule([None if _is_null(arg) else self.type_of(arg, likely=likely) for arg in call.args])
 
 
 def _is_null(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.value is None
-
-
-def literal_type(value: int | float | str | bool | None) -> Type:
-    match value:
-        case bool():
-            return Type.BIT
-        case int():
-            return Type.BIGINT
-        case float():
-            return Type.FLOAT
-        case str():
-            return Type.NVARCHAR
-    return Type.ANY
 
 
 def looks_at_rows_before(node: syntax.Function, aggregate: AggregateSignature) -> bool:

@@ -171,13 +171,25 @@ class GroupLowerer(RowLowerer):
     def window_id(self, node: Node) -> Expr:
         return WindowId(self.position(node))
 
-    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef, *, likely: bool) -> Type:
         match expr:
             case KeyRef():
-                return self.rows.type_of(self.keys[expr.index])
+                return self.rows.type_of(self.keys[expr.index], likely=likely)
             case AggregateRef():
-                call = self.calls[expr.index]
-                aggregate = self.catalog.aggregate(call.function)
-                assert aggregate is not None
-                return aggregate.result_type(self.rows.type_of(call.args[0]) if call.args else Type.ANY)
-        return super().reference_type(expr)
+                args = self.calls[expr.index].args
+                argument = self.rows.type_of(args[0], likely=likely) if args else Type.ANY
+                return self._aggregate(expr).result_type(argument)
+        return super().reference_type(expr, likely=likely)
+
+    def reference_texts(self, expr: KeyRef | AggregateRef | TemporalRef) -> frozenset[str]:
+        match expr:
+            case KeyRef():
+                return self.rows.texts_in(self.keys[expr.index])
+            case AggregateRef() if self._aggregate(expr).result_type(Type.RECORD) is Type.RECORD:
+                return frozenset().union(*map(self.rows.texts_in, self.calls[expr.index].args[:1]))
+        return super().reference_texts(expr)
+
+    def _aggregate(self, expr: AggregateRef) -> AggregateSignature:
+        aggregate = self.catalog.aggregate(self.calls[expr.index].function)
+        assert aggregate is not None
+        return aggregate

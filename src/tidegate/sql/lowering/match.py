@@ -65,6 +65,7 @@ def lower_match(context: Context, node: syntax.Matched, source: Source, below: R
     lowerer = _MatchLowerer(context, scope, node.alias.text, words, calls, "MEASURES")
     measures: dict[str, Item] = {}
     types_: dict[str, Type] = {}
+    texts: set[str] = set()
     for value, name in node.measures:
         if name.text.lower() in measures:
             report.error(name.span, f"two measures are called {name.text}", "give one another name: AS …")
@@ -72,6 +73,7 @@ def lower_match(context: Context, node: syntax.Matched, source: Source, below: R
         expr = lowerer.value(value)
         measures[name.text.lower()] = Item(written, expr, report.position(value.span))
         types_[name.text.lower()] = lowerer.type_of(expr)
+        texts |= {name.text.lower()} if lowerer.is_text(expr) else set()
     relation = Match(
         below,
         node.alias.text,
@@ -85,7 +87,8 @@ def lower_match(context: Context, node: syntax.Matched, source: Source, below: R
     )
     columns = {key: item.name for key, item in measures.items()}
     known: dict[str, Type] = {key: type_ for key, type_ in types_.items() if type_ is not Type.ANY}
-    return Source(node.alias.text, node.alias.text, SourceKind.STEP, columns, known), relation, ticks
+    matched = Source(node.alias.text, node.alias.text, SourceKind.STEP, columns, known, texts=frozenset(texts))
+    return matched, relation, ticks
 
 
 def _definitions(
@@ -223,8 +226,8 @@ class _MatchLowerer(ExpressionLowerer):
             self._calls.append(call)
         return TemporalRef(self._alias, self._calls.index(call), call.position)
 
-    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef, *, likely: bool) -> Type:
         if not isinstance(expr, TemporalRef):
             return Type.ANY
         call = self._calls[expr.index]
-        return Type.ARRAY if call.value is None else self.type_of(call.value)
+        return Type.ARRAY if call.value is None else self.type_of(call.value, likely=likely)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -44,7 +44,7 @@ class Source:
         partition_by: the column of PARTITION BY.
         declared: the columns of CREATE TABLE. Events may have more, but a query cannot name them.
         hidden: the columns, in lower case, that a star leaves out.
-        texts: the columns, in lower case, that the query makes text of, unless a star before them has such a column.
+        texts: see `Lowered.texts`.
     """
 
     alias: str
@@ -173,14 +173,29 @@ class Scope:
         listed = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
         return f"there are {listed}" if known else None
 
-    def is_text(self, column: Column) -> bool:
-        """Return whether the query makes text of a column's values, as far as it can tell."""
-        source = self.find(column.source or "")
-        return source is not None and len(column.path) == 1 and column.path[0].lower() in source.texts
+    def texts_in(self, expr: Column | Row) -> frozenset[str]:
+        """Return the fields of a record that the query makes text of (`Lowered.texts`)."""
+        if isinstance(expr, Row) and expr.source is None:
+            return frozenset().union(*(source.texts for source in self.sources))
+        source = self.find(expr.source or "")
+        if source is None or isinstance(expr, Row):
+            return frozenset() if source is None else source.texts
+        return texts_below(source.texts, expr.path)
 
-    def type_of(self, column: Column) -> Type:
-        """Return the type of a column's values as far as the query determines it."""
+    def type_of(self, column: Column, *, likely: bool = False) -> Type:
+        """Return the type of a column's values as far as the query determines it (`ExpressionLowerer.type_of`)."""
         source = self.find(column.source or "")
-        if source is None or len(column.path) != 1:
+        if source is None:
             return Type.ANY
-        return source.types.get(column.path[0].lower(), Type.ANY)
+        known = source.types.get(column.path[0].lower(), Type.ANY) if len(column.path) == 1 else Type.ANY
+        return Type.NVARCHAR if known is Type.ANY and likely and _dotted(column.path) in source.texts else known
+
+
+def texts_below(texts: Iterable[str], path: Sequence[str]) -> frozenset[str]:
+    """Return the texts within a record, given those of the row that has it."""
+    prefix = f"{_dotted(path)}."
+    return frozenset(text.removeprefix(prefix) for text in texts if text.startswith(prefix))
+
+
+def _dotted(path: Sequence[str]) -> str:
+    return ".".join(path).lower()

@@ -10,7 +10,7 @@ from tidegate.sql.lowering.doubts import note_aliases
 from tidegate.sql.lowering.expressions import ExpressionLowerer
 from tidegate.sql.lowering.groups import GroupLowerer, has_aggregate
 from tidegate.sql.lowering.naming import default_name
-from tidegate.sql.lowering.scope import Scope, Source, SourceKind
+from tidegate.sql.lowering.scope import Scope, Source, SourceKind, texts_below
 from tidegate.sql.lowering.sources import FromLowerer, FromPlan
 from tidegate.sql.lowering.temporal import RowLowerer
 from tidegate.sql.lowering.windows import WindowLowerer, lookback_ticks
@@ -323,9 +323,12 @@ def _texts(items: tuple[Item | Star, ...], typed: ExpressionLowerer) -> frozense
     texts: set[str] = set()
     for item in items:
         if isinstance(item, Item):
-            texts |= {item.name.lower()} if typed.is_text(item.expr) else set()
-        elif not item.path:
-            texts.update(*(each.texts for each in typed.scope.sources if item.source in (None, each.alias)))
+            name = item.name.lower()
+            texts |= {name} if typed.is_text(item.expr) else {f"{name}.{field}" for field in typed.texts_in(item.expr)}
+            continue
+        for each in typed.scope.sources:
+            if item.source in (None, each.alias):
+                texts |= texts_below(each.texts, item.path) if item.path else each.texts
     return frozenset(texts)
 
 

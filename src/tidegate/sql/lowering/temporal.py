@@ -6,7 +6,7 @@ their values. https://learn.microsoft.com/stream-analytics-query/analytic-functi
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tidegate.sql.lowering.context import Context
@@ -38,23 +38,32 @@ from tidegate.sql.plan.signatures import ArgumentKind
 from tidegate.sql.plan.walking import parts_in
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is known of the result of a call: its type, its likely type, and the texts in it (`ExpressionLowerer`)."""
+
+    type: Type = Type.ANY
+    likely_type: Type = Type.ANY
+    texts: frozenset[str] = frozenset()
+
+
 class Temporals:
     """The calls of one SELECT by the alias they look back at; equal calls are computed once."""
 
     def __init__(self) -> None:
         self._calls: dict[str, list[TemporalCall]] = {}
-        self._types: dict[tuple[str, int], Type] = {}
+        self._results: dict[tuple[str, int], Result] = {}
 
-    def add(self, alias: str, call: TemporalCall, type_: Type) -> int:
+    def add(self, alias: str, call: TemporalCall, result: Result) -> int:
         calls = self._calls.setdefault(alias, [])
         if call not in calls:
             calls.append(call)
         index = calls.index(call)
-        self._types[alias, index] = type_
+        self._results[alias, index] = result
         return index
 
-    def type_of(self, reference: TemporalRef) -> Type:
-        return self._types.get((reference.source, reference.index), Type.ANY)
+    def result_of(self, reference: TemporalRef) -> Result:
+        return self._results.get((reference.source, reference.index), Result())
 
     def over(self, alias: str, relation: Relation) -> Relation:
         """Return the relation of an alias, with its calls on top if it has any."""
@@ -72,8 +81,12 @@ class RowLowerer(ExpressionLowerer):
         super().__init__(context, scope, place)
         self.temporals = temporals
 
-    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
-        return self.temporals.type_of(expr) if isinstance(expr, TemporalRef) else Type.ANY
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef, *, likely: bool) -> Type:
+        result = self.temporals.result_of(expr) if isinstance(expr, TemporalRef) else Result()
+        return result.likely_type if likely else result.type
+
+    def reference_texts(self, expr: KeyRef | AggregateRef | TemporalRef) -> frozenset[str]:
+        return self.temporals.result_of(expr).texts if isinstance(expr, TemporalRef) else frozenset()
 
     def temporal(self, node: syntax.Function) -> Expr:
         name = self.catalog.spelling(node.key)
@@ -101,9 +114,14 @@ class RowLowerer(ExpressionLowerer):
         if own is not None and fold(own) not in map(fold, call.partition_by):
             # PARTITION BY of the FROM makes separate timelines: earlier rows are those of the partition.
             call = replace(call, partition_by=(*call.partition_by, own))
-        argument = inner.type_of(call.args[0]) if call.args else Type.ANY
-        type_ = function.result_type(argument)
-        index = self.temporals.add(source.alias, call, type_ if type_ is not Type.BIT else Type.ANY)
+        type_, likely_type = (
+            function.result_type(inner.type_of(call.args[0], likely=likely) if call.args else Type.ANY)
+            for likely in (False, True)
+        )
+        is_argument = bool(call.args) and function.result_type(Type.RECORD) is Type.RECORD
+        texts = inner.texts_in(call.args[0]) if is_argument else frozenset[str]()
+        result = Result(type_ if type_ is not Type.BIT else Type.ANY, likely_type, texts)
+        index = self.temporals.add(source.alias, call, result)
         return TemporalRef(source.alias, index, self.position(node))
 
     # The forms --------------------------------------------------------------------------------------------------------

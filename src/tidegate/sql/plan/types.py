@@ -65,6 +65,20 @@ def is_datetime_text(text: str) -> bool:
     return hour < 24 and minute < 60 and second < 60 and offset_hours <= 14 and offset_minutes < 60
 
 
+def of_literal(value: int | float | str | bool | None) -> Type:
+    """Return the type of a constant; ANY of NULL."""
+    match value:
+        case bool():
+            return Type.BIT
+        case int():
+            return Type.BIGINT
+        case float():
+            return Type.FLOAT
+        case str():
+            return Type.NVARCHAR
+    return Type.ANY
+
+
 def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
     """Return why a value can never be an argument of this kind; None if it may be.
 
