@@ -54,6 +54,39 @@ export function problem(target, error) {
   target.hidden = !error;
 }
 
+/** Return a text as nodes: what stands between backticks is code. */
+export const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+
+/** Ask in a dialog, and return whether the visitor agrees. */
+export function confirmed(text, action = "Continue", isDangerous = true) {
+  return new Promise((resolve) => {
+    const agree = element("button", { type: "button", class: isDangerous ? "danger" : null, click: () => { dialog.returnValue = "yes"; dialog.close("yes"); } }, action);
+    const dialog = element("dialog", { "aria-label": text, close: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
+      element("p", {}, text), element("div", { class: "row end" }, element("button", { type: "button", class: "quiet", click: () => dialog.close() }, "Cancel"), agree));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/** Return a line of values as a small picture; the number beside it says the last one. */
+export function sparkline(all, width = 72, height = 22) {
+  const each = Math.max(1, Math.ceil(all.length / (width / 2)));
+  const values = [];
+  for (let at = 0; at < all.length; at += each) {
+    const known = all.slice(at, at + each).filter((value) => value != null);
+    values.push(known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null);
+  }
+  const known = values.filter((value) => value != null);
+  const most = Math.max(...known, 1e-9);
+  const points = values.flatMap((value, at) => (value == null ? [] : [`${((at / Math.max(1, values.length - 1)) * (width - 2) + 1).toFixed(1)},${(height - 2 - (value / most) * (height - 4)).toFixed(1)}`]));
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true", class: "spark-line" })) svg.setAttribute(name, value);
+  const line = document.createElementNS(svg.namespaceURI, "polyline");
+  line.setAttribute("points", points.join(" "));
+  svg.append(line);
+  return svg;
+}
+
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 export function size(count) {
   if (count == null) return "–";
@@ -64,11 +97,46 @@ export function size(count) {
 export const number = (value) => (value == null ? "–" : Number(value).toLocaleString("en-US", { maximumFractionDigits: 3 }));
 export const rate = (value) =>
   value == null ? "–" : value >= 100 || value === 0 ? number(Math.round(value)) : value.toFixed(2);
-export const moment = (text) => (text ? text.replace("T", " ").replace("Z", "") : "–");
+/** Return a time as text: in UTC, to the millisecond. */
+export const moment = (text) => (text ? text.replace("T", " ").replace(/Z|\+00:00$/, "").replace(/(\.\d{1,3})\d*/, "$1") : "–");
+
+export const zone = () => localStorage.getItem("tidegate-times") ?? "UTC";
+const pad = (value, digits = 2) => String(value).padStart(digits, "0");
+function inZone(when, isLocal, decimals) {
+  if (!isLocal) return when.toISOString().replace("T", " ").slice(0, decimals ? 23 : 19);
+  const day = `${when.getFullYear()}-${pad(when.getMonth() + 1)}-${pad(when.getDate())}`;
+  return `${day} ${pad(when.getHours())}:${pad(when.getMinutes())}:${pad(when.getSeconds())}${decimals ? `.${pad(when.getMilliseconds(), 3)}` : ""}`;
+}
+
+function sinceThen(seconds) {
+  const back = Math.abs(seconds);
+  const [count, unit] = back < 60 ? [Math.round(back), "s"] : back < 3600 ? [Math.floor(back / 60), "min"] : back < 86400 ? [Math.floor(back / 3600), "h"] : [Math.floor(back / 86400), "d"];
+  if (back < 1) return "now";
+  return seconds < 0 ? `in ${count} ${unit}` : `${count} ${unit} ago`;
+}
+
+/** Write a time as the visitor wants it: how long ago or when, in UTC or local time, and the whole of it on hover. */
+export function tell(target) {
+  const when = new Date(target.dateTime);
+  if (Number.isNaN(when.getTime())) return;
+  const isLocal = zone() === "local";
+  const whole = `${moment(target.dateTime)} UTC, ${inZone(when, true, true)} here`;
+  const text = "ago" in target.dataset ? sinceThen((Date.now() - when) / 1000) : inZone(when, isLocal, when.getUTCMilliseconds() !== 0);
+  if (target.title !== whole) target.title = whole;
+  if (target.textContent !== text) target.textContent = text;
+}
+
+/** Return an element for a time, or a dash. */
+export function timeElement(text, isAgo = false) {
+  if (!text) return "–";
+  const made = element("time", { datetime: text, "data-ago": isAgo });
+  tell(made);
+  return made;
+}
 
 export const FORMATS = {
-  bytes: size, events: number, readers: number, eventsPerSecond: rate, lastEnqueuedTime: moment,
-  firstSequenceNumber: number, lastSequenceNumber: number, inputEvents: number, lastOutputTime: moment,
+  bytes: size, events: number, readers: number, eventsPerSecond: rate, lastEnqueuedTime: timeElement,
+  firstSequenceNumber: number, lastSequenceNumber: number, inputEvents: number, lastOutputTime: timeElement,
 };
 
 /** Show a state in its badge. */
@@ -82,8 +150,10 @@ export function fill(parent, values) {
   for (const target of parent.querySelectorAll("[data-field]")) {
     const name = target.dataset.field;
     if (!(name in values)) continue;
-    const text = (FORMATS[name] ?? ((value) => value ?? "–"))(values[name]);
-    if (target.textContent !== String(text)) target.textContent = text;
+    const text = FORMATS[name] === timeElement ? timeElement(values[name], true) : (FORMATS[name] ?? ((value) => value ?? "–"))(values[name]);
+    if (text instanceof Element) {
+      if (target.firstElementChild?.dateTime !== text.dateTime) target.replaceChildren(text);
+    } else if (target.textContent !== String(text)) target.textContent = text;
   }
 }
 
@@ -101,6 +171,8 @@ function showOutdated() {
   else if (shown.textContent !== text) shown.textContent = text;
 }
 
+const SILENT_MS = 5000;
+
 /** Call `work` every so many seconds while the page is visible; never twice at a time. */
 export function every(seconds, work) {
   let isBusy = false;
@@ -109,6 +181,10 @@ export function every(seconds, work) {
   const turn = async () => {
     if (isBusy || document.hidden) return;
     isBusy = true;
+    const silent = setTimeout(() => {
+      outdated.set(part, { since, error: new Refused("the hub has not answered for 5 s") });
+      showOutdated();
+    }, SILENT_MS);
     try {
       await work();
       since = new Date();
@@ -118,6 +194,7 @@ export function every(seconds, work) {
       outdated.set(part, { since, error });
       showOutdated();
     } finally {
+      clearTimeout(silent);
       isBusy = false;
     }
   };

@@ -1,5 +1,5 @@
 // The job's log, followed as it grows.
-import { element, every, get, moment } from "./_common.js";
+import { element, every, get, timeElement } from "./_common.js";
 
 const log = document.getElementById("log");
 const rows = log.querySelector("tbody");
@@ -12,7 +12,7 @@ every(2, async () => {
   next = data.next;
   if (!data.lines.length) return;
   const isAtEnd = log.scrollTop + log.clientHeight > log.scrollHeight - 40;
-  rows.append(...data.lines.map((one) => element("tr", {}, element("td", { class: "nowrap" }, moment(one.time)), element("td", {}, one.level ?? ""), element("td", {}, one.message ?? "", one.count ? element("small", {}, ` ${one.count} times`) : null))));
+  rows.append(...data.lines.map((one) => element("tr", {}, element("td", { class: "nowrap" }, timeElement(one.time)), element("td", {}, one.level ?? ""), element("td", {}, one.message ?? "", one.count ? element("small", {}, ` ${one.count} times`) : null))));
   while (rows.children.length > 2000) rows.firstElementChild.remove();
   if (isAtEnd) log.scrollTop = log.scrollHeight;
 });

@@ -1,6 +1,6 @@
 // Metrics over time, the watermark's delay by cause, the live picture, and the story of one event.
 import { TimeChart, range } from "./_chart.js";
-import { Refused, element, every, formattedJson, get, moment, number, problem } from "./_common.js";
+import { Refused, element, every, formattedJson, get, moment, number, problem, timeElement } from "./_common.js";
 import { Picture } from "./_picture.js";
 
 const byId = (id) => document.getElementById(id);
@@ -57,14 +57,14 @@ function timelineRow(one) {
   const open = new Set([...document.querySelectorAll("#timelines details[open]")].map((details) => details.dataset.of));
   const key = `${one.input}/${one.partition}`;
   const substreams = one.substreams.length
-    ? element("details", { "data-of": key, open: open.has(key) }, element("summary", {}, "Slowest substreams"), element("ul", { class: "plain" }, ...one.substreams.map((sub) => element("li", {}, `${sub.key}: ${moment(sub.watermark)}`))))
+    ? element("details", { "data-of": key, open: open.has(key) }, element("summary", {}, "Slowest substreams"), element("ul", { class: "plain" }, ...one.substreams.map((sub) => element("li", {}, `${sub.key}: `, timeElement(sub.watermark)))))
     : null;
   return element("tr", {},
     element("th", { scope: "row" }, `${one.input}, ${one.partition} `, one.isBlocking ? element("span", { class: "state state-degraded" }, "blocks") : null),
-    element("td", { class: "nowrap" }, moment(one.watermark)), element("td", { class: "num" }, seconds(one.delaySeconds)),
+    element("td", { class: "nowrap" }, timeElement(one.watermark)), element("td", { class: "num" }, seconds(one.delaySeconds)),
     ...monitor.dataset.causes.split(" ").map((cause) => element("td", { class: "num" }, seconds(one.causes[cause]))),
     element("td", { class: "num" }, number(one.backlog)),
-    element("td", {}, one.release, " ", one.since ? element("small", {}, `unchanged since ${moment(one.since)}`) : null, substreams));
+    element("td", {}, one.release, " ", one.since ? element("small", {}, "unchanged since ", timeElement(one.since)) : null, substreams));
 }
 
 async function update() {
@@ -73,7 +73,7 @@ async function update() {
     const value = data.metrics[cell.dataset.metric];
     cell.textContent = value == null ? "–" : number(Math.round(value * 10) / 10);
   }
-  if (byId("updated")) byId("updated").textContent = moment(data.updated);
+  if (byId("updated")) byId("updated").replaceChildren(timeElement(data.updated));
   byId("timelines").tBodies[0].replaceChildren(...data.timelines.map(timelineRow));
 }
 

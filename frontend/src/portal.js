@@ -1,5 +1,5 @@
 // Every page: dialogs, forms that send JSON, buttons that ask before they act, and figures that stay current.
-import { Refused, badge, every, fill, get, notice, post, problem } from "./_common.js";
+import { Refused, badge, confirmed, every, fill, get, notice, post, problem, tell, zone } from "./_common.js";
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
@@ -57,7 +57,7 @@ async function show(form, text) {
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-post]");
-  if (!button || (button.dataset.confirm && !confirm(button.dataset.confirm))) return;
+  if (!button || (button.dataset.confirm && !(await confirmed(button.dataset.confirm, button.textContent.trim())))) return;
   button.disabled = true;
   try {
     await post(button.dataset.post, JSON.parse(button.dataset.body ?? "{}"));
@@ -111,4 +111,34 @@ if (job) {
     if (reason.textContent !== (data.reason ?? "")) reason.textContent = data.reason ?? "";
     reason.hidden = !data.reason;
   });
+}
+
+// Times, in the zone that the visitor chose.
+const tellAll = () => document.querySelectorAll("time").forEach(tell);
+const zones = document.getElementById("zone");
+if (zones) {
+  zones.value = zone();
+  zones.addEventListener("change", () => {
+    localStorage.setItem("tidegate-times", zones.value);
+    tellAll();
+  });
+}
+tellAll();
+setInterval(tellAll, 5000);
+
+// A menu closes when something else is chosen, and with Escape.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.querySelector("summary").contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
+// On a phone the rows of a list are cards, and each value has its column's name beside it.
+for (const table of document.querySelectorAll("table.list")) {
+  const titles = [...table.querySelectorAll("thead th")].map((head) => (head.querySelector(".hidden") ? "" : head.textContent.trim()));
+  for (const row of table.tBodies[0]?.rows ?? []) [...row.cells].forEach((cell, at) => { if (at && titles[at]) cell.dataset.label = titles[at]; });
 }

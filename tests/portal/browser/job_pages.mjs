@@ -21,10 +21,9 @@ await visit.run("new-job", async (page, expect) => {
   await page.goto("/");
   await page.getByRole("link", { name: "New job" }).click();
   await page.getByLabel("Name", { exact: true }).fill("tolls-job");
-  await page.locator("[name=inputName]").fill("tolls");
-  await page.locator("[name=inputHub]").selectOption("tolls");
-  await page.locator("[name=outputName]").fill("results");
-  await page.locator("[name=outputHub]").selectOption("results");
+  await page.getByLabel("From where").selectOption("hub:tolls");
+  await page.getByLabel("To where").selectOption("hub:results");
+  expect((await page.locator("[name=query]").inputValue()).includes("FROM tolls"), "the query follows the choice of the input");
   await page.checkAndPicture("new-job");
   await page.getByRole("button", { name: "Create" }).click();
   await page.waitForURL("**/jobs/tolls-job");
@@ -44,6 +43,11 @@ await visit.run("edit-and-test", async (page, expect) => {
   await write(page, "SELECT Tumbl");
   await page.keyboard.press("Control+Space");
   await page.locator(".cm-tooltip-autocomplete", { hasText: "TumblingWindow" }).waitFor();
+  await page.keyboard.press("Escape");
+  await write(page, "SELECT t.boo FROM tolls t");
+  for (let at = 0; at < " FROM tolls t".length; at++) await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("Control+Space");
+  await page.locator(".cm-tooltip-autocomplete", { hasText: "booth" }).waitFor();
   await page.keyboard.press("Escape");
   await write(page, "SELECT boo");
   await page.keyboard.press("Control+Space");
@@ -66,11 +70,21 @@ await visit.run("edit-and-test", async (page, expect) => {
   }
   expect(quickest < 1000, `a test takes ${quickest} ms`);
   // An uploaded file in place of the input.
+  await page.getByRole("tab", { name: "Sample data" }).click();
   await page.locator('[data-input="tolls"]').setInputFiles({ name: "tolls.jsonl", mimeType: "application/json", buffer: Buffer.from('{"booth": "uploaded", "speed": 5, "entry_time": "2026-01-01T00:00:01Z"}\n') });
   await page.getByRole("button", { name: "Test query" }).click();
   await page.locator("#test-results td", { hasText: "uploaded" }).waitFor();
+  await page.getByRole("button", { name: "Show changes" }).click();
+  await page.locator("#diff-lines ins", { hasText: "avg_speed" }).waitFor();
+  await page.checkAndPicture("changes");
+  await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.locator("#notices", { hasText: "Saved" }).waitFor();
+  // A template is written with the names of the job, and the fields of its events.
+  await page.locator("#template").selectOption({ label: "Count each key in a tumbling window" });
+  await page.locator(".cm-content", { hasText: "GROUP BY booth" }).waitFor();
+  await page.getByText("The query compiles").waitFor();
+  await write(page, QUERY);
   await page.getByRole("button", { name: "Show a sample of tolls" }).click();
   await page.getByRole("dialog").locator("pre").first().waitFor();
   await page.checkAndPicture("sample");
@@ -82,7 +96,16 @@ await visit.run("edit-and-test", async (page, expect) => {
 await visit.run("edit-sections", async (page, expect) => {
   await page.goto("/jobs/tolls-job");
   await page.getByRole("button", { name: "Add an output" }).click();
-  await page.getByLabel("Name", { exact: true }).fill("hook");
+  await page.getByLabel("Name in the query").fill("hook");
+  // A hub of this namespace is picked, and reached.
+  await page.locator("#section [name=hub]").selectOption("results");
+  await page.getByRole("button", { name: "Test connection" }).click();
+  await page.locator("#section-reached", { hasText: /it has \d+ partition/ }).waitFor();
+  await page.getByLabel("Type").selectOption("powerbi");
+  await page.locator("#section-push_url").fill("http://127.0.0.1:9/");
+  page.expectRefusal(400);
+  await page.getByRole("button", { name: "Test connection" }).click();
+  await page.locator("#section-problem", { hasText: "refused" }).waitFor();
   await page.getByLabel("Type").selectOption("webhook");
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
   await page.locator("#section-url:invalid").waitFor();
@@ -101,11 +124,11 @@ await visit.run("edit-sections", async (page, expect) => {
   page.expectRefusal(400);
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
   await page.locator("#section-problem", { hasText: "attempts" }).waitFor();
-  page.once("dialog", (dialog) => dialog.accept());
   await page.getByRole("button", { name: "Remove" }).click();
+  await page.getByRole("dialog", { name: "Remove hook?" }).getByRole("button", { name: "Remove" }).click();
   await page.getByRole("button", { name: "Edit hook" }).waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Add a function" }).click();
-  await page.getByLabel("Name", { exact: true }).fill("twice");
+  await page.getByLabel("Name in the query").fill("twice");
   await page.locator("#section-script").fill("function main(a) { return a * 2 }");
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
   await page.getByRole("button", { name: "Try twice" }).click();
@@ -219,6 +242,7 @@ await visit.run("stop-and-delete", async (page, expect) => {
     await page.reload();
   }
   expect((await text(page, "#state")) === "Stopped", "the job stops");
+  await page.locator("summary[aria-label=More]").click();
   await page.getByRole("button", { name: "Delete" }).click();
   await page.getByLabel("Repeat the name").fill("tolls-job");
   page.expectRefusal(404); // what the editor asked about the job meanwhile

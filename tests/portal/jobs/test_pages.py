@@ -123,9 +123,8 @@ def test_a_job_is_deleted_by_its_name(visitor: Client, job: str) -> None:
     ("changes", "said"),
     [
         ({"name": "bad/name"}, "a job's name has letters"),
-        ({"inputHub": ""}, "choose the event hub to read"),
         ({"inputHub": "nowhere"}, "could not be found"),
-        ({"outputHub": ""}, "or the path of a file"),
+        ({"outputPath": "/data/results.jsonl"}, "or the path of a file"),
         ({"outputHub": "", "outputPath": "results.jsonl"}, "is absolute"),
     ],
 )
@@ -133,6 +132,25 @@ def test_a_job_that_cannot_be_created_says_why(visitor: Client, changes: dict[st
     answer = visitor.post("/jobs", {"name": "made", **NEW, **changes})
     assert 400 <= answer.status < 500
     assert said in answer.data["error"]["detail"]
+
+
+def test_a_job_may_begin_with_a_name_alone(visitor: Client) -> None:
+    answer = visitor.post("/jobs", {"name": "bare", "query": ""})
+    assert answer.status == 200, answer.text
+    shown = visitor.get("/jobs/bare.json")
+    assert (shown["inputs"], shown["outputs"]) == ([], [])
+    assert "needs an input and an output" in visitor.page("/jobs/bare").text
+
+
+def test_a_clone_has_the_inputs_outputs_and_query_and_does_not_run(visitor: Client, job: str) -> None:
+    answer = visitor.post(f"{job}/clone", {"name": f"{job.rpartition('/')[2]}-copy"})
+    assert answer.status == 200, answer.text
+    first, second = visitor.get(f"{job}.json"), visitor.get(f"/jobs/{answer.data['name']}.json")
+    assert [second[key] for key in ("inputs", "outputs", "query")] == [
+        first[key] for key in ("inputs", "outputs", "query")
+    ]
+    assert second["state"] == "Created"
+    assert visitor.post(f"{job}/clone", {"name": answer.data["name"]}).status == 409
 
 
 def test_the_overview_counts_the_jobs(visitor: Client, job: str) -> None:

@@ -170,7 +170,7 @@ def test_the_page_says_where_the_job_runs(visitor: Client, jobs: Jobs, launcher:
     status.write_bytes(encode_checked(content))
     page = visitor.page("/jobs/placed").text
     assert "on Spark, local[2]" in page
-    assert "it is large. 2 shards." in page
+    assert "it is large, 2 shards" in page
     shared = {**content, "placement": {**content["placement"], "shared": True}}
     status.write_bytes(encode_checked(shared))
     assert "on the Spark that jobs share, local[2]" in visitor.page("/jobs/placed").text

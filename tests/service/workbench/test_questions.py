@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidegate.portal.jobs.sections import TITLES
 from tidegate.service.workbench import __main__ as workbench
 from tidegate.service.workbench.replaying import MAX_DOTS
 
@@ -236,3 +238,44 @@ def test_what_tail_prints_can_be_uploaded(definition: dict[str, Any]) -> None:
     at = "2026-01-01T00:00:00.0000000Z"
     assert row["row"] == {"v": 1, "t": "2026-01-01T00:00:00.5000000Z", "at": at, "n": 7, "k": "k"}
     assert found["notes"] == []
+
+
+def reached(kind: str, settings: dict[str, Any]) -> Any:
+    return workbench.answer({"ask": "reach", "kind": kind, "name": "one", "settings": settings})
+
+
+def test_an_input_is_reached_by_reading_where_it_ends(definition: dict[str, Any]) -> None:
+    found = reached("inputs", definition["inputs"]["input"])
+    assert found["answer"] == {"status": "connected", "text": "it has 1 partition, 32 events"}
+
+
+def test_a_host_that_answers_is_reached_and_no_more_is_claimed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        settings = {"type": "powerbi", "push_url": f"https://127.0.0.1:{port}/datasets/a?key=secret"}
+        found = reached("outputs", settings)
+    assert found["answer"]["status"] == "reached"
+    assert "the key was not tried" in found["answer"]["text"]
+    assert "refused" in reached("outputs", settings)["problem"]
+
+
+def test_what_cannot_be_tried_without_a_write_is_said_to_be_untested(tmp_path: Path) -> None:
+    assert reached("outputs", {"type": "files", "path": "az://results/{date}"})["answer"]["status"] == "untested"
+    assert reached("outputs", {"type": "file", "path": str(tmp_path / "new.jsonl")})["answer"]["status"] == "connected"
+    missing = reached("inputs", {"type": "reference", "path": str(tmp_path / "none.json")})
+    assert "there is no" in missing["problem"]
+
+
+def test_fields_have_labels_and_units() -> None:
+    kinds = ask("sections")
+    (hub,) = [one for one in kinds["inputs"] if one["type"] == "eventhub"]
+    fields = {one["name"]: (one["label"], one["unit"]) for one in hub["fields"]}
+    assert fields["consumer_group"] == ("Consumer group", "")
+    assert fields["idle_after_s"] == ("Idle after", "seconds")
+
+
+def test_the_portal_has_a_title_for_every_kind() -> None:
+    found = ask("sections")
+    assert {kind: {one["type"] for one in found[kind]} for kind in TITLES} == {
+        kind: set(titles) for kind, titles in TITLES.items()
+    }

@@ -125,33 +125,30 @@ def with_ordering(settings: Mapping[str, Any]) -> Change:
 
 
 def new_definition(body: Any, connection_string: Callable[[str], str]) -> JobDocument:
-    """Return the document of a new job: one hub as its input, and a hub or a file as its output.
+    """Return the document of a new job. What is not a hub or a file is added on the job's page.
 
     Args:
-        body: `query`, `inputName`, `inputHub`, `outputName`, and `outputHub` or `outputPath`.
+        body: `query`, and what is known of its first input and output: `inputName` and `inputHub`, `outputName` and
+            `outputHub` or `outputPath`.
         connection_string: returns one for a hub of this namespace, or raises NotFound.
 
     Raises:
-        ArgumentError: something is missing.
+        ArgumentError: the path is relative, or the output is both a hub and a file.
     """
-    fields = {name: text_of(body, name).strip() for name in ("inputName", "inputHub", "outputName", "outputHub")}
-    path, query = text_of(body, "outputPath").strip(), text_of(body, "query")
-    if not fields["inputHub"]:
-        raise ArgumentError("choose the event hub to read")
-    if bool(fields["outputHub"]) == bool(path):
+    names = ("inputName", "inputHub", "outputName", "outputHub", "outputPath")
+    fields = {name: text_of(body, name).strip() for name in names}
+    path, query = fields["outputPath"], text_of(body, "query")
+    if path and fields["outputHub"]:
         raise ArgumentError("choose an event hub for the results, or the path of a file")
     if path and not path.startswith("/"):
         raise ArgumentError(f"the path of a file is absolute, such as /data/results.jsonl; got {path[:80]!r}")
-    source = {"type": "eventhub", "connection_string": connection_string(fields["inputHub"])}
-    target = (
-        {"type": "file", "path": path}
-        if path
-        else {"type": "eventhub", "connection_string": connection_string(fields["outputHub"])}
-    )
-    return JobDocument(
-        {
-            "query": query,
-            "inputs": {fields["inputName"] or "input": source},
-            "outputs": {fields["outputName"] or "output": target},
-        }
-    )
+    inputs, outputs = {}, {}
+    if fields["inputHub"]:
+        source = {"type": "eventhub", "connection_string": connection_string(fields["inputHub"])}
+        inputs[fields["inputName"] or "input"] = source
+    if path:
+        outputs[fields["outputName"] or "output"] = {"type": "file", "path": path}
+    elif fields["outputHub"]:
+        target = {"type": "eventhub", "connection_string": connection_string(fields["outputHub"])}
+        outputs[fields["outputName"] or "output"] = target
+    return JobDocument({"query": query, "inputs": inputs, "outputs": outputs})

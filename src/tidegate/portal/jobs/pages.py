@@ -31,7 +31,7 @@ from tidegate.portal.jobs.descriptions import (
     watermark_rows,
 )
 from tidegate.portal.jobs.history import RANGES, query_changes, series
-from tidegate.portal.jobs.sections import SectionRoutes
+from tidegate.portal.jobs.sections import INPUT_TITLES, OUTPUT_TITLES, TITLES, SectionRoutes
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
 from tidegate.portal.web.handling import Act, Desk, Load, integer_of, text_of
 from tidegate.portal.web.sessions import Role, Visitor
@@ -54,7 +54,7 @@ class JobPages:
         self._places = SectionAddresses(desk.http.hub.namespace, self._endpoint, rate)
         self._editing = WorkbenchClient()
         self._replaying = WorkbenchClient()
-        self._sections = SectionRoutes(desk, jobs, self._editing)
+        self._sections = SectionRoutes(desk, jobs, self._editing, self._connection_string)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -66,6 +66,7 @@ class JobPages:
             self._action(f"{JOB}/start", self._start, contributor),
             self._action(f"{JOB}/stop", self._stop, contributor),
             self._action(f"{JOB}/delete", self._delete, owner),
+            self._action(f"{JOB}/clone", self._clone, owner),
             self._action(f"{JOB}/query", self._set_query, contributor),
             self._action(f"{JOB}/ordering", self._set_ordering, contributor),
             self._action(f"{JOB}/compile", self._compile, reader),
@@ -87,6 +88,12 @@ class JobPages:
         """Return the endpoint in this namespace's connection strings."""
         root = self._desk.http.hub.namespace.access.rule_table.root_rule
         return self._desk.http.control.connection_string(root, "no key", "").partition(";")[0].partition("=")[2]
+
+    def _connection_string(self, hub: str) -> str:
+        """Return the connection string by which jobs reach a hub of this namespace. Raises NotFound."""
+        namespace = self._desk.http.hub.namespace
+        root = namespace.access.rule_table.root_rule
+        return self._desk.http.control.connection_string(root, root.primary_key, namespace.event_hub(hub).name)
 
     def _page(self, path: str, template: str, load: Load) -> list[BaseRoute]:
         return list(self._desk.page(path, template, served(load)))
@@ -118,25 +125,34 @@ class JobPages:
         for kind, public in (("inputs", job.inputs), ("outputs", job.outputs)):
             for one in shown[kind]:
                 section = (definition.get(kind) or {}).get(one["name"]) or {}
+                one["title"] = TITLES[kind].get(one["settings"].get("type", ""))
                 one["place"] = self._places.of(public[one["name"]], section).as_json()
-        return {**shown, "placement": placement, "hasEngine": engine_is_installed()}
+        return {
+            **shown,
+            "placement": placement,
+            "hasEngine": engine_is_installed(),
+            "metrics": self._figures(job, status),
+        }
+
+    def _figures(self, job: JobResource, status: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the last value of each metric, by its name."""
+        return dict(self._jobs.report(job.name).get("metrics") or (status or {}).get("metrics", {}))
 
     async def _standing(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         return standing_of(self._job(request))
 
     async def _new(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         hubs = [hub.name for hub in self._desk.http.hub.namespace.event_hubs.values()]
-        return {"hubs": sorted(hubs), "hasEngine": engine_is_installed()}
+        return {
+            "hubs": sorted(hubs),
+            "hasEngine": engine_is_installed(),
+            "inputKinds": dict(INPUT_TITLES),
+            "outputKinds": dict(OUTPUT_TITLES),
+        }
 
     async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
-        namespace, control = self._desk.http.hub.namespace, self._desk.http.control
-        root = namespace.access.rule_table.root_rule
-
-        def connection(hub: str) -> str:
-            return control.connection_string(root, root.primary_key, namespace.event_hub(hub).name)
-
         name = text_of(body, "name").strip()
-        made = await run_in_threadpool(self._jobs.create, name, new_definition(body, connection))
+        made = await run_in_threadpool(self._jobs.create, name, new_definition(body, self._connection_string))
         return {"name": made.name}
 
     async def _words(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
@@ -190,6 +206,11 @@ class JobPages:
             raise ArgumentError(f"to delete the job with its state, repeat its name: {job.name}")
         await run_in_threadpool(self._jobs.delete, job.name)
 
+    async def _clone(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        document, name = self._jobs.document(request.path_params["job"]), text_of(body, "name").strip()
+        made = await run_in_threadpool(self._jobs.create, name, document)
+        return {"name": made.name}
+
     # -- time
 
     async def _tune(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
@@ -211,7 +232,7 @@ class JobPages:
             "placement": None if status is None else status.get("placement"),
             "timelines": self._timelines(job, status),
             "causes": CAUSES,
-            "metrics": dict(self._jobs.report(job.name).get("metrics") or (status or {}).get("metrics", {})),
+            "metrics": self._figures(job, status),
             "ranges": list(RANGES),
             "range": _range(request),
             "hasEngine": engine_is_installed(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,45 @@ from tidegate.service import JobDocument, Jobs
 from tidegate.service.secrets import is_secret_of, says_where
 
 KINDS = ("inputs", "outputs", "functions")
+INPUT_TITLES: Mapping[str, str] = {
+    "eventhub": "Event hub",
+    "iothub": "IoT hub",
+    "kafka": "Kafka topic",
+    "files": "Files or blobs",
+    "reference": "Reference data: a file",
+    "sql_reference": "Reference data: a SQL query",
+    "recorded": "Recorded log",
+}
+OUTPUT_TITLES: Mapping[str, str] = {
+    "eventhub": "Event hub",
+    "kafka": "Kafka topic",
+    "file": "File",
+    "files": "Files or blobs",
+    "postgresql": "PostgreSQL table",
+    "mysql": "MySQL table",
+    "sqlserver": "SQL Server or Azure SQL table",
+    "sqlite": "SQLite table",
+    "deltalake": "Delta Lake table",
+    "iceberg": "Iceberg table",
+    "redis": "Redis",
+    "cosmosdb": "Cosmos DB",
+    "tablestorage": "Table storage",
+    "servicebus": "Service Bus queue or topic",
+    "powerbi": "Power BI",
+    "webhook": "Azure Function or webhook",
+    "console": "Console",
+}
+FUNCTION_TITLES: Mapping[str, str] = {
+    "": "Python or JavaScript",
+    "azureml": "Azure Machine Learning",
+    "onnx": "ONNX model",
+}
+TITLES: Mapping[str, Mapping[str, str]] = {
+    "inputs": INPUT_TITLES,
+    "outputs": OUTPUT_TITLES,
+    "functions": FUNCTION_TITLES,
+}
+"""What people call each kind, the usual ones first. A kind of another package is called by its type."""
 MOST_ARGUMENTS = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 _PATH = "/jobs/{job}/{kind}/{name}"
@@ -33,8 +72,12 @@ _PATH = "/jobs/{job}/{kind}/{name}"
 class SectionRoutes:
     """The handlers. Whoever names files, hosts and code decides what this machine does, so changes need an owner."""
 
-    def __init__(self, desk: Desk, jobs: Jobs, workbench: WorkbenchClient) -> None:
+    def __init__(
+        self, desk: Desk, jobs: Jobs, workbench: WorkbenchClient, connection_string: Callable[[str], str]
+    ) -> None:
+        """`connection_string` returns one for a hub of this namespace; it raises NotFound."""
         self._desk = desk
+        self._connection_string = connection_string
         self._jobs = jobs
         self._workbench = workbench
 
@@ -47,6 +90,7 @@ class SectionRoutes:
             desk.data("/jobs/{job}/outputs/{name}/sample.json", served(self._output_sample)),
             desk.action("/jobs/{job}/functions/{name}/try", served(self._try), Role.CONTRIBUTOR),
             desk.action(f"{_PATH}/delete", served(self._remove), Role.OWNER),
+            desk.action(f"{_PATH}/test", served(self._test), Role.OWNER),
             desk.action(_PATH, served(self._put), Role.OWNER),
         ]
 
@@ -54,18 +98,41 @@ class SectionRoutes:
 
     async def _kinds(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         found: Mapping[str, Any] = await self._workbench.ask("sections")
-        return found
+        hubs = self._desk.http.hub.namespace.event_hubs.values()
+        return {
+            **{kind: _in_order(found[kind], TITLES[kind]) for kind in KINDS},
+            "hubs": [
+                {"name": hub.name, "partitions": len(hub.partitions), "groups": list(hub.consumer_groups)}
+                for hub in sorted(hubs, key=lambda hub: hub.name.lower())
+            ],
+        }
 
-    async def _put(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
-        kind, name = _place(request)
+    def _settings(self, body: Any) -> dict[str, Any]:
+        """Return the settings of a request; a hub of this namespace is named, and its key filled in here."""
         settings = body.get("settings") if isinstance(body, dict) else None
         if not isinstance(settings, dict):
             raise ArgumentError("settings: expected an object")
+        hub = text_of(body, "hub")
+        return {**settings, "connection_string": self._connection_string(hub)} if hub else settings
+
+    async def _put(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        kind, name = _place(request)
+        settings = self._settings(body)
         if not _NAME.fullmatch(name):
             raise ArgumentError(f"a name begins with a letter and has letters, digits, '-' and '_'; got {name[:40]!r}")
         former = self._jobs.document(request.path_params["job"]).definition.get(kind, {})
         await self._workbench.ask("section", kind=kind, name=name, settings=_kept(settings, _of(former, name)))
         return await self._edit(request, with_section(kind, name, settings), body)
+
+    async def _test(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        """Try to reach what a form names, saved or not."""
+        kind, name = _place(request)
+        if kind == "functions":
+            raise ArgumentError("a function has no connection: save it, and try it with arguments")
+        former = _of(self._jobs.document(request.path_params["job"]).definition.get(kind, {}), name)
+        settings = _kept(self._settings(body), former)
+        found: Mapping[str, Any] = await self._workbench.ask("reach", kind=kind, name=name, settings=settings)
+        return found
 
     async def _remove(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         kind, name = _place(request)
@@ -135,6 +202,13 @@ def with_section(kind: str, name: str, settings: Mapping[str, Any] | None) -> Ch
         return replace(document, definition={**document.definition, kind: sections})
 
     return change
+
+
+def _in_order(kinds: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return kinds with their titles, the usual ones first."""
+    places = {kind: at for at, kind in enumerate(titles)}
+    found = [{**one, "title": titles.get(one["type"], one["type"])} for one in kinds]
+    return sorted(found, key=lambda one: (places.get(one["type"], len(places)), one["type"]))
 
 
 def _place(request: Request) -> tuple[str, str]:

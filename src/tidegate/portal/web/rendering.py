@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import importlib.resources
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -96,7 +98,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.globals |= {"asset": asset_url, "style_sheet": style_sheet}
-    made.filters |= {"size": size, "number": number, "moment": moment, "segment": segment, "rate": rate}
+    made.filters |= {"size": size, "number": number, "moment": moment, "ago": ago, "segment": segment, "rate": rate}
     return made
 
 
@@ -130,8 +132,24 @@ def rate(value: float | None) -> str:
 
 
 def moment(value: str | None) -> str:
-    """Return an ISO 8601 time as a date and a time of day in UTC, or a dash."""
-    return "–" if not value else value.replace("T", " ").removesuffix("Z")
+    """Return an ISO 8601 time as an element with the date and time of day, or a dash.
+
+    It is in UTC and to the millisecond. The page's script shows it in the visitor's time zone if that is wanted, and
+    the whole of it in a tooltip.
+    """
+    return _time(value, "")
+
+
+def ago(value: str | None) -> str:
+    """Return the same as `moment`, for times that the page's script tells by how long ago they were."""
+    return _time(value, "data-ago")
+
+
+def _time(value: str | None, attribute: str) -> str:
+    if not value:
+        return "–"
+    text = re.sub(r"(\.\d{1,3})\d*", r"\1", value.replace("T", " ").removesuffix("Z").removesuffix("+00:00"))
+    return Markup('<time datetime="{}" {}>{}</time>').format(value, attribute, text)
 
 
 def iso_of_ms(time_ms: int | None) -> str | None:

@@ -27,6 +27,7 @@ QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "explain": replaying.explained,
     "sections": sections.sections,
     "section": sections.check_section,
+    "reach": sections.reach,
 }
 WARM_UP: Mapping[str, Any] = {
     "ask": "test",

@@ -1,0 +1,43 @@
+// The form of a new job: hubs of this namespace are complete at once, other kinds are set up on the job's page.
+import { Refused, post, problem } from "./_common.js";
+
+const form = document.getElementById("new-job");
+
+for (const kind of ["input", "output"]) {
+  // The name in the query follows the hub, until somebody types another one.
+  const [chosen, name] = [form?.elements[`${kind}Hub`], form?.elements[`${kind}Name`]];
+  const follow = () => {
+    const [how, value] = chosen.value.split(/:(.*)/s);
+    const suggested = how === "hub" && /^[A-Za-z_][\w-]*$/.test(value) ? value : kind;
+    if (name.dataset.typed) return;
+    const before = name.value;
+    name.value = suggested;
+    const whole = new RegExp(`(\\b${kind === "input" ? "FROM" : "INTO"} +)${before.replaceAll("-", "\\-")}(?![\\w-])`, "i");
+    form.elements.query.value = form.elements.query.value.replace(whole, (_, word) => word + (suggested.includes("-") ? `[${suggested}]` : suggested));
+  };
+  name?.addEventListener("input", () => { name.dataset.typed = "yes"; });
+  chosen?.addEventListener("change", follow);
+  if (chosen) follow();
+}
+
+form?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const refused = form.querySelector(".problem");
+  const { name, query } = form.elements;
+  const body = { name: name.value, query: query.value };
+  const further = new URLSearchParams();
+  for (const kind of ["input", "output"]) {
+    const [how, value] = form.elements[`${kind}Hub`].value.split(/:(.*)/s);
+    body[`${kind}Name`] = form.elements[`${kind}Name`].value;
+    body[`${kind}Hub`] = how === "hub" ? value : "";
+    if (how === "kind") further.append("add", `${kind}:${value}:${body[`${kind}Name`]}`);
+  }
+  problem(refused, null);
+  try {
+    const made = await post("/jobs", body);
+    location.assign(`/jobs/${encodeURIComponent(made.name)}${further.size ? `#${further}` : ""}`);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    problem(refused, error);
+  }
+});
