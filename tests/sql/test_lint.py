@@ -3,7 +3,12 @@
 import pytest
 
 from tests.sql.compiling import compile_query
-from tidegate.engine.decoding.metadata import DEVICE_PROPERTIES, EVENT_HUB_PROPERTIES, is_known_property
+from tidegate.engine.decoding.metadata import (
+    DEVICE_PROPERTIES,
+    EVENT_HUB_PROPERTIES,
+    ROUTED_PROPERTIES,
+    is_known_property,
+)
 from tidegate.sql.lint import lint, unregistered
 from tidegate.sql.plan.names import METADATA_PROPERTIES
 
@@ -55,6 +60,7 @@ def alias(name: str) -> str:
         ("SELECT x AS y, LAG(x) OVER (PARTITION BY y LIMIT DURATION(hour, 1)) AS p FROM i", 42, alias("y")),
         ("SELECT COUNT(*) AS n FROM i GROUP BY n, TumblingWindow(hour, 1)", 38, alias("n")),
         ("SELECT System.Timestamp() AS t, COUNT(*) AS n FROM i GROUP BY t, TumblingWindow(hour, 1)", 63, alias("t")),
+        ("SELECT AVG(t) AS a, MAX(a) AS m FROM i GROUP BY TumblingWindow(hour, 1)", 25, alias("a")),
         ("SELECT b AS c, e.ArrayValue AS v FROM i CROSS APPLY GetArrayElements(c) AS e", 70, alias("c")),
         (
             "SELECT CURRENT_TIMESTAMP AS t FROM i",
@@ -144,6 +150,7 @@ def test_what_cannot_mean_what_it_says(sql: str, at: int, message: str) -> None:
         "SELECT DATEPART(hour, t) AS hour, DATEADD(hour, 1, t) AS later FROM i",
         "SELECT COUNT(*) AS minute FROM i GROUP BY TumblingWindow(minute, 5)",
         "SELECT COUNT(*) AS n FROM i GROUP BY TumblingWindow(minute, 5) HAVING n > 3",
+        "SELECT System.Timestamp() AS t, MAX(t) AS u, MIN(x) AS x, MAX(x) AS y FROM i GROUP BY TumblingWindow(hour, 1)",
         "SELECT a.x AS b, b.x AS c FROM a JOIN b ON DATEDIFF(second, a, b) BETWEEN 0 AND 1",
         "SELECT x AS y FROM i WHERE i.y = 1",
         "WITH s AS (SELECT x AS y FROM i) SELECT y AS z FROM s WHERE y = 1",
@@ -170,6 +177,7 @@ def test_what_is_well_said(sql: str) -> None:
 def test_the_properties_that_lint_knows_are_those_that_the_engine_reads() -> None:
     assert all(map(is_known_property, METADATA_PROPERTIES))
     read = {f"EventHub.{name}" for name in EVENT_HUB_PROPERTIES} | {f"IoTHub.{name}" for name in DEVICE_PROPERTIES}
+    read |= {f"{prefix}{name}" for prefix in ("EventHub.IoT", "IoTHub.") for name in ROUTED_PROPERTIES}
     assert read <= set(METADATA_PROPERTIES)
 
 

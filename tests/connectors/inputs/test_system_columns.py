@@ -10,10 +10,12 @@ from typing import Any
 
 from tests.connectors.inputs.test_hub_log import _Hub, device
 from tests.job.logs import prepared, runner_of
+from tidegate.client.event import Details
 from tidegate.connectors.inputs.files import FilesInput
 from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.model.events import InputLog
+from tidegate.engine.decoding.metadata import ROUTED_PROPERTIES
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import Policy
 
@@ -111,3 +113,20 @@ def test_what_the_data_provide_is_kept(tmp_path: Path) -> None:
 def test_events_may_be_timed_by_a_system_column() -> None:
     sql = "SELECT v, System.Timestamp() AS t INTO o FROM i TIMESTAMP BY EventEnqueuedUtcTime"
     assert rows_of(recorded(b'{"v":1}'), sql) == [{"v": 1, "t": ARRIVED}]
+
+
+def test_every_property_of_devices_is_there_and_of_messages_that_were_routed_on() -> None:
+    annotations = {there: f"a {name}" for name, there in ROUTED_PROPERTIES.items()}
+    annotations["iothub-enqueuedtime"] = "2023-11-14T22:13:19.5Z"
+    details = Details(None, None, {}, annotations)
+    sql = ", ".join(
+        f"GetMetadataPropertyValue(i, '{prefix}{name}') AS {key}{name}"
+        for name in ROUTED_PROPERTIES
+        for key, prefix in [("a", "IoTHub."), ("b", "[EventHub].[IoT")]
+    ).replace("') AS b", "]') AS b")
+    log = RecordedLog([RecordedEvent("0", ARRIVAL, b"{}", details=details), RecordedEvent("0", ARRIVAL, b"{}")])
+    row, other = rows_of(log, f"SELECT {sql}, IoTHub.MessageSource AS source INTO o FROM i")
+    assert {row.pop(f"{key}EnqueueTime") for key in "ab"} == {"2023-11-14T22:13:19.5000000Z"}
+    assert row.pop("source") == "a MessageSource"
+    assert row == {f"{key}{name}": f"a {name}" for name in ROUTED_PROPERTIES if name != "EnqueueTime" for key in "ab"}
+    assert set(other.values()) == {None}

@@ -37,7 +37,17 @@ DEVICE_PROPERTIES = {
     "ConnectionDeviceGenerationId": "iothub-connection-auth-generation-id",
     "EnqueuedTime": "iothub-enqueuedtime",
 }
-"""The properties of a device's message, and the annotations (or AMQP properties) they are in."""
+"""The properties of a device's message in its record, and the annotations (or AMQP properties) they are in."""
+ROUTED_PROPERTIES = {
+    "ConnectionDeviceId": "iothub-connection-device-id",
+    "AuthMethod": "iothub-connection-auth-method",
+    "AuthGenerationId": "iothub-connection-auth-generation-id",
+    "EnqueueTime": "iothub-enqueuedtime",
+    "MessageSource": "iothub-message-source",
+    "ConnectionModuleId": "iothub-connection-module-id",
+    "InterfaceName": "iothub-interface-name",
+}
+"""Likewise those that a query reads one by one: IoTHub.NAME, or EventHub.IoTNAME of a message that was routed on."""
 HUB_COLUMNS = ("EventProcessedUtcTime", "PartitionId", "EventEnqueuedUtcTime")
 IOT_HUB_COLUMNS = (*HUB_COLUMNS, "IoTHub")
 BLOB_COLUMNS = ("EventProcessedUtcTime", "PartitionId", "BlobName", "BlobLastModifiedUtcTime")
@@ -60,8 +70,8 @@ _PROPERTY_OF_COLUMN = {
 """Columns that an event has even if its body lacks them, and the property that each is."""
 
 _PROPERTY = re.compile(r"\[?([A-Za-z]+)\]?(?:\.\[?([^\]]+)\]?)?")
-_DEVICE_OF_EVENT = "iotconnectiondeviceid"
-"""The device of a message that an IoT Central application exported to an event hub, as its documentation calls it."""
+_ANNOTATIONS = {name.lower(): there for name, there in {**ROUTED_PROPERTIES, **DEVICE_PROPERTIES}.items()}
+_ROUTED = {f"iot{name}".lower(): name.lower() for name in ROUTED_PROPERTIES}
 _ALONE = ("eventid", "blobname", "bloblastmodifiedutctime")
 
 
@@ -93,8 +103,8 @@ def property_vector(
             return _device_property(inner, events, which)
         case ("user", inner):
             return _user_property(inner, events, which)
-        case ("eventhub", inner) if inner == _DEVICE_OF_EVENT:
-            return _device_property("connectiondeviceid", events, which)
+        case ("eventhub", str(inner)) if inner in _ROUTED:
+            return _device_property(_ROUTED[inner], events, which)
         case ("eventhub", str(inner)):
             return _hub_property(inner, partition, events, which)
     columns = [_hub_property(one.lower(), partition, events, which).to_list() for one in EVENT_HUB_PROPERTIES]
@@ -160,10 +170,9 @@ def _parts(name: str) -> tuple[str, str | None] | None:
         return (group, None)
     if group == "user":
         return ("user", inner)
-    devices = {one.lower() for one in DEVICE_PROPERTIES}
-    if group == "iothub" and (inner is None or inner.lower() in devices):
+    if group == "iothub" and (inner is None or inner.lower() in _ANNOTATIONS):
         return ("iothub", None if inner is None else inner.lower())
-    known = {"eventprocessedutctime", _DEVICE_OF_EVENT, *(one.lower() for one in EVENT_HUB_PROPERTIES)}
+    known = {"eventprocessedutctime", *_ROUTED, *(one.lower() for one in EVENT_HUB_PROPERTIES)}
     if group == "eventhub" and (inner is None or inner.lower() in known):
         return ("eventhub", None if inner is None else inner.lower())
     return None
@@ -202,16 +211,18 @@ def _device_property(name: str | None, events: EventColumns, which: Int64Array) 
     found = events.system_properties
     if not found:
         return Vector.nulls(len(which))
-    rows: list[dict[str, Any]] = []
-    for properties in found:
-        row: dict[str, Any] = {one: properties.get(there) for one, there in DEVICE_PROPERTIES.items()}
-        ticks = enqueued_by_device(properties)
-        row["EnqueuedTime"] = None if ticks is None else Datetime(ticks)
-        rows.append(row)
-    if name is None:
-        return Vector.of([row if any(row.values()) else None for row in rows]).take(which)
-    (spelled,) = [one for one in DEVICE_PROPERTIES if one.lower() == name]
-    return repeated(Vector.of([row[spelled] for row in rows]), which)
+    if name is not None:
+        there = _ANNOTATIONS[name]
+        return repeated(Vector.of([_annotation(properties, there) for properties in found]), which)
+    rows = [{one: _annotation(each, there) for one, there in DEVICE_PROPERTIES.items()} for each in found]
+    return Vector.of([row if any(row.values()) else None for row in rows]).take(which)
+
+
+def _annotation(properties: Mapping[str, str], there: str) -> str | Datetime | None:
+    if there != DEVICE_PROPERTIES["EnqueuedTime"]:
+        return properties.get(there)
+    ticks = enqueued_by_device(properties)
+    return None if ticks is None else Datetime(ticks)
 
 
 def _user_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:

@@ -8,7 +8,7 @@ column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tidegate.sql.lowering.context import Context
 from tidegate.sql.lowering.naming import default_name
@@ -47,8 +47,16 @@ def note_word(report: Report, scope: Scope, path: syntax.Path) -> None:
     report.notice(path.span, f"{word.text} is no word of this language: it is read as a column", hint)
 
 
-def note_aliases(context: Context, scope: Scope, node: syntax.Select, *, grouped: bool) -> None:
-    """Add a notice wherever a SELECT uses a name that it gives itself, and that is read as a column of its source."""
+def note_aliases(
+    context: Context, scope: Scope, node: syntax.Select, *, grouped: bool, aggregated: Collection[str]
+) -> None:
+    """Add a notice wherever a SELECT uses a name that it gives itself, and that is read as a column of its source.
+
+    Args:
+        grouped: whether the SELECT returns groups.
+        aggregated: the names, in lower case, that it gives to what it computes of groups. An aggregate of one of these
+            does not see it; one of another name is expected to be of rows.
+    """
     given = {item.alias.text.lower(): item for item in node.items if item.alias is not None}
     report, catalog = context.report, context.catalog
     given = {name: item for name, item in given.items() if name not in _columns(catalog, node)}
@@ -61,8 +69,11 @@ def note_aliases(context: Context, scope: Scope, node: syntax.Select, *, grouped
     for clause in node.source.rest:
         places += clause.function.args if isinstance(clause, syntax.ApplyClause) else [clause.on]
     for place in places:
-        for path in () if place is None else _paths_in(catalog, place, grouped=grouped):
+        of_groups = set() if place is None else set(_paths_in(catalog, place, grouped=grouped))
+        for path in () if place is None else _paths_in(catalog, place):
             name = path.words[0].text
+            if path not in of_groups and name.lower() not in aggregated:
+                continue
             item = given.get(name.lower())
             known = scope.find(name) is not None or any(source.has(name) for source in scope.sources)
             if item is None or known or path.words[0].double_quoted:
@@ -148,7 +159,7 @@ def _names_of(path: syntax.Path) -> set[str]:
 def _paths_in(catalog: Catalog, node: Node, *, grouped: bool = False) -> Iterator[syntax.Path]:
     """Yield the names that an expression reads. A unit of time, such as in DATEPART(hour, …), is none.
 
-    With ``grouped``, arguments of aggregates are left out: nobody expects them to see names that are given to groups.
+    With ``grouped``, arguments of aggregates are left out.
     """
     waiting: list[Node] = [node]
     while waiting:

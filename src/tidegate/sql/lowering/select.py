@@ -74,7 +74,9 @@ class SelectLowerer:
             # "When GROUP BY is not used, HAVING behaves like a WHERE clause" (HAVING page).
             kept = RowLowerer(self._context, plan.scope, "HAVING", plan.temporals).condition(node.having)
             where = kept if where is None else Call("and", (where, kept), self._report.position(node.having.span))
-        note_aliases(self._context, plan.scope, node, grouped=grouped)
+        named = {item.alias.text.lower(): item.value for item in node.items if item.alias} if grouped else {}
+        aggregated = {name for name, value in named.items() if has_aggregate(self._context.catalog, value)}
+        note_aliases(self._context, plan.scope, node, grouped=grouped, aggregated=aggregated)
         lookback = 0
         if not grouped:
             items = self._items(node, rows, plan)
