@@ -28,6 +28,20 @@ def test_a_connection_string_names_an_account(text: str, expected: dict[str, str
     assert azure_config(text) == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AccountName=127.0.0.1:5300/secret?;AccountKey=k",
+        "AccountName=secret@127.0.0.1;AccountKey=k",
+        "AccountName=lake;AccountKey=k;EndpointSuffix=x@127.0.0.1:5300/secret",
+    ],
+)
+def test_an_account_is_no_more_of_an_address_than_a_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"part of a host's name") as failure:
+        azure_config(text)
+    assert "secret" not in str(failure.value)
+
+
 @pytest.mark.parametrize("text", ["", "secret", "AccountKey=secret", ";;"])
 def test_a_connection_string_without_an_account_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="AZURE_STORAGE_CONNECTION_STRING") as failure:

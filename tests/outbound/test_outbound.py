@@ -214,12 +214,68 @@ def test_redirects_are_checked_and_credentials_stay_where_they_belong(server: Th
         ({"connection_string": "redis://:p@h:6379/0"}, ["h"]),
         ({"connection_string": "UseDevelopmentStorage=true"}, ["127.0.0.1"]),
         ({"catalog_properties": {"uri": "http://h:8181"}}, ["h"]),
+        ({"connection_string": "sqlserver://u:p@h/d?host=g&x=1"}, ["h", "g"]),
+        ({"connection_string": "AccountName=h;AccountKey=k"}, ["h.blob.core.windows.net", "h.table.core.windows.net"]),
+        (
+            {"connection_string": "AccountName=h;AccountKey=k;EndpointSuffix=s;BlobEndpoint=https://b"},
+            ["b", "h.table.s"],
+        ),
         ({"path": "az://container/a"}, []),
         ({"script": "// see http://127.0.0.1/", "query": "SELECT 'http://127.0.0.1/'"}, []),
     ],
 )
 def test_hosts_are_found_in_settings(settings: Any, hosts: list[str]) -> None:
     assert [host for host, _, _ in hosts_of(settings)] == hosts
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1\\instance",
+        "127.0.0.1%5Cinstance",
+        "/tmp/mysql.sock",
+        "127.0.0.1/x.blob.core.windows.net",
+        "",
+        "(local)",
+        "u@127.0.0.1",
+    ],
+)
+def test_what_is_no_host_is_not_left_to_a_library(host: str) -> None:
+    outbound.check_host(host, 80)
+    with GUARDED.in_force(), pytest.raises(AddressRefused) as refusal:
+        outbound.check_host(host, 80)
+    assert "--allow-address" not in str(refusal.value)
+
+
+def test_a_library_may_try_all_addresses_of_a_name_so_all_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(host: str, port: int, **options: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in ("203.0.113.7", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with GUARDED.in_force():
+        with pytest.raises(AddressRefused, match=r"two\.example is 127\.0\.0\.1"):
+            outbound.check_settings({"connection_string": "redis://two.example:6379/0"})
+        assert [one[4][0] for one in outbound.resolved("two.example", 80)] == ["203.0.113.7"]
+    with AddressPolicy.guarded(["127.0.0.1:80"]).in_force():
+        outbound.check_host("two.example", 80)
+
+
+def test_localhost_is_allowed_with_one_of_its_addresses() -> None:
+    with AddressPolicy.guarded(["127.0.0.1:80"]).in_force():
+        outbound.check_host("localhost", 80)
+        with pytest.raises(AddressRefused):
+            outbound.check_host("localhost", 81)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"host": "127.0.0.1"}, {"host": "8.8.8.8", "unix_socket": "/s"}, {"path": "/s"}]
+)
+def test_a_driver_does_not_reach_the_hubs_machine(settings: dict[str, Any]) -> None:
+    outbound.check_driver(settings, 3306)
+    with GUARDED.in_force():
+        with pytest.raises(AddressRefused):
+            outbound.check_driver(settings, 3306)
+        outbound.check_driver({"host": "8.8.8.8", "port": "1"}, 3306)
 
 
 @pytest.mark.parametrize("settings", [{"dbname": "d"}, {"host": "/var/run/postgresql"}, {"host": "8.8.8.8,127.0.0.1"}])

@@ -21,6 +21,7 @@ CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
 
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _S3_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -67,6 +68,9 @@ def azure_config(connection_string: str, described: str = CONNECTION_STRING) -> 
         account = re.sub(r"^https?://", "", endpoint).partition(".")[0]
     if not account:
         raise ValueError(f"{described} names no account: expected AccountName or BlobEndpoint in it")
+    for setting, text in (("AccountName", account), ("EndpointSuffix", parts.get("endpointsuffix"))):
+        if text and not _HOST_NAME.fullmatch(text):
+            raise ValueError(f"the {setting} of {described} is part of a host's name: letters, digits, '.' and '-'")
     config = {"account_name": account}
     if endpoint:
         config["endpoint"] = endpoint

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 __all__ = [
     "LOOPBACK",
@@ -33,6 +33,8 @@ __all__ = [
     "AddressPolicy",
     "AddressRefused",
     "Allowed",
+    "check_driver",
+    "check_host",
     "check_settings",
     "connect",
     "current",
@@ -62,17 +64,18 @@ _NAMED_HOST = re.compile(
     r"(?:^|[;\s])\s*(?:host(?:name|addr)?|server|data source|addr(?:ess)?)\s*=\s*(?:tcp:)?([^;\s]+)", re.IGNORECASE
 )
 _PORT = re.compile(r"[:,](\d{1,5})$")
+_HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%\w+)?")
 
 
 class AddressRefused(OSError):
     """A connection that this process does not make for others; the message says why, and what the operator can do."""
 
-    def __init__(self, host: str, address: str, what: str) -> None:
+    def __init__(self, host: str, address: str, what: str, *, can_be_allowed: bool = True) -> None:
         named = address if host == address else f"{host} is {address}, which"
-        super().__init__(
-            f"{named} is {what}: connections there are refused unless the hub's operator allows them "
-            f"(tidegate up --allow-address {address})"
+        hint = (
+            f" unless the hub's operator allows them (tidegate up --allow-address {address})" if can_be_allowed else ""
         )
+        super().__init__(f"{named} is {what}: connections there are refused{hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +309,49 @@ def check_settings(settings: Any) -> None:
 
     A library resolves a name again, so this is less than `connect`; a name that has no address now is left to it.
     """
+    if current().is_guarded:
+        for host, port, is_amqp in dict.fromkeys(hosts_of(settings)):
+            check_host(host, port, is_amqp=is_amqp)
+
+
+def check_host(host: str, port: int, *, is_amqp: bool = False) -> None:
+    """Check a host that a library connects to. Raises AddressRefused.
+
+    A library may try each of a name's addresses, so all must be allowed; of `localhost`, which has two, one is enough.
+    What is neither a name nor an address is refused, as a library may read it differently: a SQL Server's
+    `127.0.0.1\\instance`, a socket's path.
+    """
+    policy = current()
+    if not policy.is_guarded:
+        return
+    if not _HOST.fullmatch(host):
+        raise AddressRefused(host, host, "neither the name nor the address of a host", can_be_allowed=False)
+    with contextlib.suppress(socket.gaierror, UnicodeError):
+        if host.lower() == "localhost":
+            resolved(host, port, is_amqp=is_amqp)
+            return
+        for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            policy.check(host, str(one[4][0]), port, is_amqp=is_amqp)
+
+
+def check_driver(settings: Mapping[str, Any], port: int) -> None:
+    """Check where the driver of a database connects to with these arguments. Raises AddressRefused.
+
+    Args:
+        settings: `host` and `port`, and what else the URL of the database gives the driver.
+        port: The database's usual port.
+    """
     if not current().is_guarded:
         return
-    for host, port, is_amqp in dict.fromkeys(hosts_of(settings)):
-        with contextlib.suppress(socket.gaierror, UnicodeError):
-            resolved(host, port, is_amqp=is_amqp)
+    for name in _LOCAL_SETTINGS:
+        if settings.get(name):
+            raise AddressRefused(name, name, "for the hub's own machine", can_be_allowed=False)
+    written = str(settings.get("port") or port)
+    check_host(str(settings.get("host") or "localhost"), int(written) if written.isdecimal() else port)
+
+
+_LOCAL_SETTINGS = ("unix_socket", "read_default_file", "path")
+"""A local socket, where a database takes the job for the hub's user, and a file of that user."""
 
 
 def postgresql_address(settings: Mapping[str, Any]) -> str | None:
@@ -346,6 +387,7 @@ def hosts_of(settings: Any, name: str = "") -> Iterator[tuple[str, int, bool]]:
         yield from _hosts_of_urls(settings)
         if "://" not in settings and "connection" in name.lower():
             yield from (_host_and_port(one) for one in _NAMED_HOST.findall(settings))
+        yield from _hosts_of_storage(settings)
         if "usedevelopmentstorage=true" in settings.lower().replace(" ", ""):
             yield "127.0.0.1", 10000, False
         if _LISTS.search(name):
@@ -360,6 +402,21 @@ def _hosts_of_urls(text: str) -> Iterator[tuple[str, int, bool]]:
             usual = 443 if not is_amqp else 5672 if "usedevelopmentemulator=true" in text.lower() else 5671
             if parts.hostname and parts.scheme not in _OF_STORES:
                 yield parts.hostname, parts.port or usual, is_amqp
+            # Some libraries take the host of the query before that of the URL.
+            for one in _NAMED_HOST.findall(parts.query.replace("&", ";")):
+                yield _host_and_port(unquote(one))
+
+
+def _hosts_of_storage(text: str) -> Iterator[tuple[str, int, bool]]:
+    """Yield the hosts of a storage account that a connection string names without their URLs."""
+    named = {
+        name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in text.split(";"))
+    }
+    if account := named.get("accountname"):
+        suffix = named.get("endpointsuffix") or "core.windows.net"
+        for service in ("blob", "table"):
+            if f"{service}endpoint" not in named:
+                yield _host_and_port(f"{account}.{service}.{suffix}")
 
 
 _TEXTS = re.compile(r"script|query|code|description", re.IGNORECASE)

@@ -17,6 +17,7 @@ from tests.redis_server import redis_server
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.messaging.redis import RedisDatabase, RedisOutput
+from tidegate.outbound import AddressPolicy
 
 _numbers = itertools.count(1)
 
@@ -165,6 +166,12 @@ def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
             RedisOutput(type="redis", connection_string="sEcReT", stream="s"), OutputOpening(Identity("j", "o", "j"))
         )
     assert "sEcReT" not in str(caught_too.value)
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "unix:///run/redis.sock"])
+def test_a_guarded_job_connects_to_no_redis_of_this_machine(url: str) -> None:
+    with AddressPolicy.guarded().in_force(), pytest.raises(OutputError, match="cannot reach Redis"):
+        Stream(url, "s").opened()
 
 
 @pytest.mark.parametrize("given", [{}, {"stream": "s", "key_column": "k"}])

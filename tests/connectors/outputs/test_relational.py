@@ -23,6 +23,7 @@ from tidegate.connectors.outputs.tables.table_output import TableOutput
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
+from tidegate.outbound import AddressPolicy
 from tidegate.sql.plan.nodes import Type
 
 NOON = Datetime(parse_time("2026-01-01T12:00:00.1234567Z"))
@@ -283,3 +284,21 @@ def test_of_two_runs_on_sql_server_one_ends(played: PlayedServer) -> None:
     with pytest.raises(OutputError, match="was moved by another run"):
         output.commit()
     assert played.statements[-1] == ("CLOSE", None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        (SqlServerOutput, "sqlserver://u:p@8.8.8.8/d?server=x&host=127.0.0.1"),
+        (SqlServerOutput, "sqlserver://u:p@127.0.0.1\\instance/d"),
+        (SqlServerOutput, "sqlserver://u:p@127.0.0.1%5Cinstance/d"),
+        (MysqlOutput, "mysql://u:p@8.8.8.8/d?host=127.0.0.1"),
+        (MysqlOutput, "mysql://u:p@8.8.8.8/d?unix_socket=/run/mysqld.sock"),
+        (MysqlOutput, "mysql://u:p@8.8.8.8/d?read_default_file=/root/.my.cnf"),
+    ],
+)
+def test_a_guarded_job_connects_to_no_database_of_this_machine(settings: Any, address: str) -> None:
+    name = "sqlserver" if settings is SqlServerOutput else "mysql"
+    table = settings(type=name, connection_string=address, table="t").database(drop=False)
+    with AddressPolicy.guarded().in_force(), pytest.raises(OutputError, match="cannot reach the database"):
+        table.connect()

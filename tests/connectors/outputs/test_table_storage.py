@@ -231,6 +231,16 @@ def test_an_account_that_is_not_named_is_an_error_without_the_secret(connection_
     assert "sEcReT" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "connection_string",
+    ["AccountName=127.0.0.1/sEcReT;AccountKey=QQ==", "AccountName=a;AccountKey=QQ==;EndpointSuffix=x@127.0.0.1/sEcReT"],
+)
+def test_an_account_is_no_more_of_an_address_than_a_name(connection_string: str) -> None:
+    with pytest.raises(OutputError, match="part of a host's name") as caught:
+        StorageAccount.parse(connection_string, "out")
+    assert "sEcReT" not in str(caught.value)
+
+
 def test_a_wrong_key_is_refused_when_the_job_starts(account: str, table: Table) -> None:
     wrong = base64.b64encode(b"sEcReT").decode()
     key = next(part for part in account.split(";") if part.startswith("AccountKey"))

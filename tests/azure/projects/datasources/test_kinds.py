@@ -135,6 +135,44 @@ def test_an_event_hub_takes_its_key_from_a_template_whose_parameters_give_it() -
     assert source_of(endpoint).input_section(endpoint, KEYS)["connection_string"].startswith("Endpoint=sb://h;")
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("Event Hub", {"ServiceBusNamespace": "HOST/x#", "SharedAccessPolicyKey": "k"}),
+        ("Event Hub", {"SharedAccessPolicyName": "a;Endpoint=sb://HOST", "SharedAccessPolicyKey": "k"}),
+        ("Event Hub", {"SharedAccessPolicyKey": "k;Endpoint=sb://HOST"}),
+        ("Service Bus Queue", {"ServiceBusNamespace": "x@HOST/", "SharedAccessPolicyKey": "k"}),
+        ("Service Bus Topic", {"SharedAccessPolicyKey": "k;Endpoint=sb://HOST"}),
+        ("Cosmos DB", {"AccountId": "HOST/.", "AccountKey": "k"}),
+        ("Cosmos DB", {"AccountKey": "k;AccountEndpoint=https://HOST"}),
+        ("SQL Database", {"Server": "8.8.8.8/d?host=HOST&x=", "Password": "p"}),
+        ("SQL Database", {"Server": "HOST\\instance.x", "Password": "p"}),
+        ("Azure Synapse Analytics", {"Server": "8.8.8.8/d?host=HOST&x=", "Password": "p"}),
+        ("PostgreSQL", {"Server": "8.8.8.8,HOST", "Password": "p"}),
+        ("PostgreSQL", {"Server": "%2Ftmp", "Password": "p"}),
+        ("Azure Function", {"FunctionAppName": "HOST/x?."}),
+        ("Table Storage", {"AccountName": "lake", "AccountKey": "k;TableEndpoint=http://HOST"}),
+        ("Blob Storage", {"StorageAccounts": [{"AccountName": "x;BlobEndpoint=http://HOST", "AccountKey": "k"}]}),
+    ],
+)
+def test_a_setting_is_no_more_of_an_address_than_it_says(kind: str, settings: dict[str, Any]) -> None:
+    content = next(one for one in OUTPUTS.values() if kind in type(source_of(endpoint_of(one))).names)
+    (section,) = (key for key in content if key.endswith("Properties"))
+    content = {**content, section: {**content[section], **settings}}
+    endpoint = endpoint_of(content)
+    with pytest.raises(ProjectError, match=r"is not the name or address of a server|no connection string can hold"):
+        source_of(endpoint).output_section(endpoint, Secrets({}))
+
+
+def test_the_database_of_postgresql_is_no_more_of_its_address() -> None:
+    content = next(one for one in OUTPUTS.values() if one["DataSourceType"] == "PostgreSQL" or "PostgreSQL" in str(one))
+    (name,) = (key for key in content if key.endswith("Properties"))
+    changed = {"Server": "h", "User": "u", "Password": "p", "Database": "d?host=127.0.0.1"}
+    endpoint = endpoint_of({**content, name: {**content[name], **changed}})
+    section = source_of(endpoint).output_section(endpoint, Secrets({}))
+    assert section["connection_string"] == "postgresql://u:p@h/d%3Fhost%3D127.0.0.1"
+
+
 def test_asterisks_are_no_key() -> None:
     assert given("********") is None
     assert given("") is None

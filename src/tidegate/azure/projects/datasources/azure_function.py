@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field
 
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
-from tidegate.azure.projects.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.azure.projects.datasources.secrets import Secrets, given, host_of, missing, variable_of
 from tidegate.azure.projects.model.endpoint import Endpoint
 
 _DOMAIN = ".azurewebsites.net"
@@ -49,8 +49,7 @@ class AzureFunction(DataSource):
     def _url(self) -> str | None:
         if not self.function_app_name or not self.function_name:
             return None
-        app = self.function_app_name
-        return f"https://{app if '.' in app else f'{app}{_DOMAIN}'}{_ROUTE}{self.function_name}"
+        return f"https://{host_of(self.function_app_name, _DOMAIN)}{_ROUTE}{self.function_name}"
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:

@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
-from tidegate.azure.projects.datasources.secrets import Secrets, given, missing, named_part, variable_of
+from tidegate.azure.projects.datasources.secrets import (
+    Secrets,
+    given,
+    host_of,
+    missing,
+    named_part,
+    part_of,
+    variable_of,
+)
 from tidegate.azure.projects.model.endpoint import Endpoint
 from tidegate.connectors.model.errors import ProjectError
 
@@ -39,9 +47,8 @@ class CosmosDb(DataSource):
         connection = secrets.connection_string(endpoint.name)
         key = given(self.account_key)
         if connection is None and key is not None:
-            account = self.account_id or ""
-            host = account if "." in account else f"{account}.documents.azure.com"
-            connection = f"AccountEndpoint=https://{host}:443/;AccountKey={key};"
+            host = host_of(self.account_id or "", ".documents.azure.com")
+            connection = f"AccountEndpoint=https://{host}:443/;AccountKey={part_of(key, 'its key')};"
         if connection is None:
             described = f"the container {container} of {self.account_id}"
             example = "AccountEndpoint=https://…;AccountKey=…;"

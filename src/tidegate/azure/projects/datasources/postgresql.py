@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
-from tidegate.azure.projects.datasources.secrets import Secrets, address_of, given, missing, variable_of
+from tidegate.azure.projects.datasources.secrets import Secrets, address_of, given, host_of, missing, variable_of
 from tidegate.azure.projects.datasources.sql_database import table_section
 from tidegate.azure.projects.model.endpoint import Endpoint
 
@@ -36,7 +36,8 @@ class PostgreSql(DataSource):
         password = secrets.password(endpoint.name) or given(self.password)
         if connection is None and password is not None and self.server:
             user = f"{quote(self.user or '', safe='')}:{quote(password, safe='')}"
-            connection = f"postgresql://{user}@{self.server}/{self.database or ''}"
+            host = host_of(self.server, "")
+            connection = f"postgresql://{user}@{host}/{quote(self.database or '', safe='')}"
         if connection is None:
             described = f"the table {self.table} of the database {self.database} of {self.server}"
             example = "postgresql://USER:PASSWORD@HOST/DATABASE"

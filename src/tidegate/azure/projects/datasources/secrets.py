@@ -12,6 +12,7 @@ from tidegate.connectors.model.errors import ProjectError
 
 STORAGE_VARIABLES = ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
 _HIDDEN = re.compile(r"^\**$")
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,30 @@ class MissingSecretError(ProjectError):
 
 
 def storage_connection_string(account: str, key: str) -> str:
-    """Return the connection string of a storage account in Azure."""
+    """Return the connection string of a storage account in Azure. Raises ProjectError."""
+    account, key = part_of(account, "the account"), part_of(key, "the account's key")
     return f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={key};EndpointSuffix=core.windows.net"
+
+
+def part_of(value: str, what: str) -> str:
+    """Return a value that becomes a part of a connection string, and no more than that. Raises ProjectError.
+
+    The value itself is not repeated, as it may be a secret.
+    """
+    if ";" in value or not value.isprintable():
+        raise ProjectError(f"{what} has a character that no connection string can hold: ';' or a control character")
+    return value
+
+
+def host_of(written: str, domain: str) -> str:
+    """Return the host that a setting names, with its port if it has one; a name without dots is one in the domain.
+
+    Raises:
+        ProjectError: It is not a host, but more of a URL.
+    """
+    if not _HOST_AND_PORT.fullmatch(written):
+        raise ProjectError(f"{written[:80]!r} is not the name or address of a server, such as NAME{domain}")
+    return written if "." in written or ":" in written or written == "localhost" else f"{written}{domain}"
 
 
 def missing(what: str, name: str, described: str, variable: str, example: str) -> MissingSecretError:

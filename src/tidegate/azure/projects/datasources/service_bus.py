@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.azure.projects.datasources.messages import body_settings, column_settings
-from tidegate.azure.projects.datasources.secrets import Secrets, given, missing, parts_of, variable_of
+from tidegate.azure.projects.datasources.secrets import Secrets, given, host_of, missing, part_of, parts_of, variable_of
 from tidegate.azure.projects.model.endpoint import Endpoint
 
 
@@ -69,9 +69,9 @@ class ServiceBusEntity(DataSource):
         key = given(self.shared_access_policy_key)
         if key is None or not self.service_bus_namespace or not self.shared_access_policy_name:
             return None
-        host = self.service_bus_namespace
-        host = host if "." in host or ":" in host else f"{host}.servicebus.windows.net"
-        return f"Endpoint=sb://{host}/;SharedAccessKeyName={self.shared_access_policy_name};SharedAccessKey={key}"
+        host = host_of(self.service_bus_namespace, ".servicebus.windows.net")
+        name = part_of(self.shared_access_policy_name, "sharedAccessPolicyName")
+        return f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={part_of(key, 'its key')}"
 
 
 @DATA_SOURCES.register

@@ -16,7 +16,7 @@ from tidegate.azure.projects.datasources.kinds import (
     SectionSettings,
     no_counterpart,
 )
-from tidegate.azure.projects.datasources.secrets import Secrets, address_of, given, missing, variable_of
+from tidegate.azure.projects.datasources.secrets import Secrets, address_of, given, host_of, missing, variable_of
 from tidegate.azure.projects.model.endpoint import Endpoint, seconds_of
 from tidegate.connectors.model.errors import ProjectError
 
@@ -125,8 +125,7 @@ def sql_server_url(server: str | None, database: str | None, user: str | None, p
     """
     if not (server and database and user and password):
         return None
-    address = server.removeprefix("tcp:").replace(",", ":")
-    host = address if "." in address or ":" in address or address == "localhost" else f"{address}.database.windows.net"
+    host = host_of(server.removeprefix("tcp:").replace(",", ":"), ".database.windows.net")
     return f"sqlserver://{quote(user, safe='')}:{quote(password, safe='')}@{host}/{quote(database, safe='')}"
 
 

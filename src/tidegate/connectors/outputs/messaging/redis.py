@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from tidegate import outbound
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
@@ -31,6 +32,7 @@ from tidegate.connectors.outputs.output import (
 )
 from tidegate.engine import ResultRows
 
+_PORT = 6379
 _TIMEOUT_S = 20.0
 _ROWS_OF_A_TRANSACTION = 5_000  # Redis serves nobody else meanwhile
 
@@ -117,6 +119,10 @@ class RedisDatabase:
         except ValueError:
             # The library's message repeats the address, with its password.
             raise OutputError("connection_string is no address of Redis: expected redis://host:6379/0") from None
+        try:
+            outbound.check_driver(self._client.get_connection_kwargs(), _PORT)
+        except outbound.AddressRefused as error:
+            raise OutputError(f"cannot reach Redis: {error}") from None
         self._place = f"Redis at {self._client.get_connection_kwargs().get('host', 'its socket')}"
         self._held = self._on_server(lambda: self._agreed(is_new=opening.mark is None))
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 from email.utils import formatdate
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ _EMULATOR_ACCOUNT = "devstoreaccount1"
 _EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _EMULATOR_ENDPOINT = f"http://127.0.0.1:10002/{_EMULATOR_ACCOUNT}"
 _SUFFIX = "core.windows.net"
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _FORM = "AccountName=…;AccountKey=…; or TableEndpoint=https://…;SharedAccessSignature=…;"
 
 
@@ -53,6 +55,12 @@ class StorageAccount:
             return cls(_EMULATOR_ENDPOINT, _EMULATOR_ACCOUNT, base64.b64decode(_EMULATOR_KEY), None)
         name, endpoint = named.get("accountname", ""), named.get("tableendpoint", "").rstrip("/")
         suffix = named.get("endpointsuffix", _SUFFIX)
+        for setting, value in (("AccountName", name), ("EndpointSuffix", suffix)):
+            if value and not _HOST_NAME.fullmatch(value):
+                raise OutputError(
+                    f"output '{output}': {setting} in connection_string is part of a host's name: letters, digits, "
+                    "'.' and '-'"
+                )
         if not endpoint and name:
             endpoint = f"{named.get('defaultendpointsprotocol', 'https')}://{name}.table.{suffix}"
         signature = named.get("sharedaccesssignature", "").lstrip("?") or None

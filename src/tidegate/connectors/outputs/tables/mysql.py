@@ -27,7 +27,7 @@ from tidegate.connectors.outputs.output import (
     OutputUnavailableError,
     RejectedRow,
 )
-from tidegate.connectors.outputs.tables.relational import RelationalTable, parts_of
+from tidegate.connectors.outputs.tables.relational import RelationalTable, check_address, parts_of
 from tidegate.connectors.outputs.tables.table_database import (
     PLACE_COLUMN,
     TIME_COLUMN,
@@ -40,6 +40,7 @@ from tidegate.connectors.outputs.tables.table_rows import Batch, StagedRows, Tab
 _logger = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 10
 _EXAMPLE = "mysql://user:password@host/database"
+_PORT = 3306
 _DIGITS = re.compile(r"\((\d)\)")
 # https://mariadb.com/kb/en/mariadb-error-code-reference/
 _REJECTIONS = {
@@ -101,6 +102,7 @@ class MysqlTable(RelationalTable):
         }
 
     def connect(self) -> Any:
+        check_address(self._settings, _PORT)
         return self._pymysql.connect(
             **self._settings,
             charset="utf8mb4",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
+from tidegate import outbound
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.column_types import Database, column_type
 from tidegate.connectors.outputs.marks import StoredMark
@@ -251,6 +252,21 @@ class RelationalTable(ABC):
             # What is lost with a broken connection is rolled back by the database.
             with suppress(Exception):
                 connection.close()
+
+
+def check_address(parts: Mapping[str, Any], port: int) -> None:
+    """Check where a driver would connect to with these parts of an address, which the query of a URL may have replaced.
+
+    Args:
+        port: the database's usual port.
+
+    Raises:
+        OutputError: the hub's operator does not let jobs connect there; the message says so.
+    """
+    try:
+        outbound.check_driver(parts, port)
+    except outbound.AddressRefused as error:
+        raise OutputError(f"cannot reach the database: {error}") from None
 
 
 def parts_of(address: str, example: str) -> Mapping[str, Any]:

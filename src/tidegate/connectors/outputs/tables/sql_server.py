@@ -20,7 +20,7 @@ from tidegate.connectors.outputs.output import (
     TYPE_CONVERSION_ERROR,
     Output,
 )
-from tidegate.connectors.outputs.tables.relational import RelationalTable, parts_of
+from tidegate.connectors.outputs.tables.relational import RelationalTable, check_address, parts_of
 from tidegate.connectors.outputs.tables.table_database import TableSettings
 from tidegate.connectors.outputs.tables.table_output import TableOutput
 from tidegate.connectors.outputs.tables.table_rows import TableColumn
@@ -28,6 +28,7 @@ from tidegate.connectors.outputs.tables.table_rows import TableColumn
 _LOGIN_TIMEOUT_S = 10
 _EXAMPLE = "sqlserver://user:password@host/database"
 _MOST_ROWS = 1_000  # of one INSERT … VALUES
+_PORT = 1433
 _DIGITS = re.compile(r"\((\d)\)")
 # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
 _REJECTIONS = {
@@ -105,6 +106,7 @@ class SqlServerTable(RelationalTable):
         self._settings = {name: value for name, value in parts.items() if value}
 
     def connect(self) -> Any:
+        check_address({**self._settings, "host": self._settings["server"]}, _PORT)
         return self._pymssql.connect(
             **self._settings, login_timeout=_LOGIN_TIMEOUT_S, charset="UTF-8", autocommit=False
         )
