@@ -138,3 +138,31 @@ def test_every_field_of_amqp_properties_is_a_system_property() -> None:
         "group-sequence": "5",
         "reply-to-group-id": "rg",
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", 2**31),
+        ("byte", -129),
+        ("ushort", -1),
+        ("long", 2**63),
+        ("ulong", 2**64),
+        ("short", 1.5),
+        ("uint", "x"),
+        ("boolean", "yes"),
+        ("boolean", 2),
+        ("char", "ab"),
+    ],
+)
+def test_a_value_that_its_type_cannot_hold_is_refused(kind: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"is no {kind}"):
+        from_json({"type": kind, "value": value})
+
+
+def test_a_number_beyond_long_is_refused_and_booleans_are_read_in_any_case() -> None:
+    with pytest.raises(ValueError, match="is no long"):
+        from_json(2**63)
+    assert from_json({"type": "boolean", "value": "TRUE"}) is True
+    assert from_json({"type": "boolean", "value": "False"}) is False
+    assert from_json({"type": "ulong", "value": 2**64 - 1}) == 2**64 - 1

@@ -41,6 +41,8 @@ _NUMBERS: dict[str, type[int]] = {
     "short": Short,
     "int": Int,
 }
+_BITS = {"ubyte": 8, "ushort": 16, "uint": 32, "ulong": 64, "byte": 8, "short": 16, "int": 32, "long": 64}
+_BOOLEANS = {True: True, False: False, "true": True, "false": False}
 _TEXTS: dict[str, type[str]] = {"char": Char, "symbol": Symbol}
 _FLOATS: dict[str, type[float]] = {"double": float, "float": Float}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,6 +108,8 @@ def from_json(value: Any) -> Any:
     if isinstance(value, list):
         raise ValueError('a property is no array; write {"type": "list", "value": […]}')
     if not isinstance(value, dict):
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise ValueError(f'{value} is no long; write it with a fraction, or {{"type": "ulong", "value": …}}')
         return value
     kind = value.get("type")
     try:
@@ -127,19 +131,19 @@ TYPES = (
 
 def _of_type(kind: Any, given: Mapping[str, Any]) -> Any:
     content = given["value"]
-    if kind in _NUMBERS:
-        return _NUMBERS[kind](content)
+    if kind in _BITS:
+        return _NUMBERS.get(kind, int)(_whole(kind, content))
     if kind in _FLOATS:
         return _FLOATS[kind](content)
+    if kind == "char" and len(content) != 1:
+        raise ValueError(content)
     if kind in _TEXTS:
         return _TEXTS[kind](content)
     match kind:
-        case "long":
-            return int(content)
         case "string":
             return str(content)
         case "boolean":
-            return content in (True, "true")
+            return _BOOLEANS[content.lower() if isinstance(content, str) else content]
         case "timestamp":
             return Timestamp(content) if isinstance(content, int) else _time(content)
         case "uuid":
@@ -157,6 +161,15 @@ def _of_type(kind: Any, given: Mapping[str, Any]) -> Any:
         case "map":
             return {from_json(key): from_json(item) for key, item in content}
     raise KeyError(kind)
+
+
+def _whole(kind: str, content: Any) -> int:
+    """Return a whole number that a type can hold. Raises ValueError."""
+    number, bits = int(content), _BITS[kind]
+    least, end = (0, 1 << bits) if kind.startswith("u") else (-(1 << bits - 1), 1 << bits - 1)
+    if not least <= number < end or (isinstance(content, float) and content != number):
+        raise ValueError(content)
+    return number
 
 
 def _typed(kind: str, value: Any) -> dict[str, Any]:
