@@ -462,7 +462,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "sql/plan",
         "ordering",
     ),
-    "portal/jobs": ("portal/web", "service", "hub"),
+    "portal/jobs": ("portal/web", "service", "hub", "hub/config"),
     "portal": ("portal/jobs", "portal/pages", "portal/web", "server/http", "service"),
     "cli/hub": ("cli", "hub/config"),
     "cli/job": (

@@ -1,5 +1,5 @@
 // Every page: dialogs, forms that send JSON, buttons that ask before they act, and figures that stay current.
-import { Refused, badge, confirmed, every, fill, get, notice, post, problem, tell, zone } from "./_common.js";
+import { Refused, badge, confirmed, element, every, fill, get, notice, post, problem, sparkline, tell, zone } from "./_common.js";
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
@@ -29,7 +29,8 @@ for (const form of document.querySelectorAll("form[data-action]")) {
     problem(refused, null);
     submit.disabled = true;
     try {
-      const answer = await post(form.dataset.action, values(form));
+      const said = values(form);
+      const answer = await post(form.dataset.action, form.dataset.within ? { [form.dataset.within]: said } : said);
       if (form.dataset.shows) await show(form, answer[form.dataset.shows]);
       else if (form.dataset.then) location.assign(form.dataset.then.replace("{name}", encodeURIComponent(answer.name ?? "")));
       else location.reload();
@@ -60,13 +61,56 @@ document.addEventListener("click", async (event) => {
   if (!button || (button.dataset.confirm && !(await confirmed(button.dataset.confirm, button.textContent.trim())))) return;
   button.disabled = true;
   try {
-    await post(button.dataset.post, JSON.parse(button.dataset.body ?? "{}"));
-    location.reload();
+    const answer = await post(button.dataset.post, JSON.parse(button.dataset.body ?? "{}"));
+    if (button.dataset.then) location.assign(button.dataset.then.replace("{name}", encodeURIComponent(answer.name ?? "")));
+    else location.reload();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     notice(error.message);
     button.disabled = false;
   }
+});
+
+// The keys of a policy, shown while their dialog is open.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    notice("Copied");
+  } catch {
+    notice("Cannot copy here: select the text");
+  }
+}
+
+function keyRows(policy, { name, keys }) {
+  document.getElementById("keys-title").textContent = `Keys of ${name}`;
+  document.getElementById("keys-content").replaceChildren(...keys.map(({ which, key, connectionString }) => {
+    const line = (label, value) => element("label", {}, label, element("span", { class: "row" }, element("input", { readonly: true, value, class: "mono" }), element("button", { type: "button", class: "quiet", click: () => copied(value), "aria-label": `Copy the ${label.toLowerCase()}` }, "Copy")));
+    return element("fieldset", { class: "stack" }, element("legend", {}, which === "primary" ? "Primary" : "Secondary"),
+      line(`${which === "primary" ? "Primary" : "Secondary"} key`, key), line(`Connection string, ${which}`, connectionString),
+      element("div", { class: "row end" }, element("button", { type: "button", class: "quiet", click: async () => {
+        if (!(await confirmed(`Regenerate the ${which} key of ${name}? Whoever uses it is disconnected.`, "Regenerate"))) return;
+        await attempt(async () => keyRows(policy, await post(`${policy}/regenerate`, { which })));
+      } }, "Regenerate")));
+  }));
+}
+
+async function attempt(work) {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    notice(error.message);
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-keys]");
+  if (button) attempt(async () => {
+    keyRows(button.dataset.keys, await post(`${button.dataset.keys}/keys`));
+    const dialog = document.getElementById("keys");
+    dialog.addEventListener("close", () => document.getElementById("keys-content").replaceChildren(), { once: true });
+    dialog.showModal();
+  });
 });
 
 if (document.querySelector("[data-live-overview]")) {
@@ -83,6 +127,43 @@ if (document.querySelector("[data-live-overview]")) {
     }
   });
 }
+
+if (document.querySelector("[data-spark-of]")) {
+  const draw = async () => {
+    const { hubs } = await get(`/sparklines.json${location.search}`);
+    for (const place of document.querySelectorAll("[data-spark-of]")) if (hubs[place.dataset.sparkOf]?.some((value) => value)) place.replaceChildren(sparkline(hubs[place.dataset.sparkOf]));
+  };
+  draw().catch(() => {});
+  every(15, draw);
+}
+
+// Several jobs at once: each is asked for itself, and what it refuses is said with its name.
+const chosenJobs = () => [...document.querySelectorAll("input.choose:checked")].map(({ value }) => value);
+document.addEventListener("change", ({ target }) => {
+  if (!target.matches("input.choose")) return;
+  const count = chosenJobs().length;
+  document.getElementById("chosen-jobs").textContent = count ? `${count} chosen` : "";
+  for (const button of document.querySelectorAll("[data-bulk]")) button.disabled = !count;
+});
+document.addEventListener("click", async ({ target }) => {
+  const { bulk } = target.dataset ?? {};
+  if (!bulk) return;
+  const names = chosenJobs();
+  if (bulk === "stop" && !(await confirmed(`Stop ${names.length} job${names.length === 1 ? "" : "s"}?`, "Stop", false))) return;
+  target.disabled = true;
+  let refused = 0;
+  for (const name of names) {
+    try {
+      await post(`/jobs/${encodeURIComponent(name)}/${bulk}`, bulk === "start" ? { mode: "" } : {});
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      refused++;
+      notice(`${name}: ${error.message}`);
+    }
+  }
+  if (refused) target.disabled = false;
+  else location.reload();
+});
 
 const hub = document.querySelector("[data-live-hub]");
 if (hub) {

@@ -12,6 +12,7 @@ from tidegate.portal.jobs.descriptions import JobRows
 from tidegate.portal.jobs.pages import JobPages
 from tidegate.portal.pages.event_hub import EventHubPages
 from tidegate.portal.pages.explorer import ExplorerPages
+from tidegate.portal.pages.namespace import NamespacePages
 from tidegate.portal.pages.overview import overview_routes
 from tidegate.portal.pages.sign_in import sign_in_routes
 from tidegate.portal.pages.throughput import Throughput
@@ -33,6 +34,7 @@ def portal(jobs: Jobs | None = None) -> RouteGroup:
         return [
             Route(f"{PREFIX}{{digest}}/{{name}}", serve_asset),
             *sign_in_routes(desk),
+            *NamespacePages(desk).routes(),
             *ExplorerPages(desk, time.time).routes(),
             *EventHubPages(desk, throughput).routes(),
             *([] if jobs is None else JobPages(desk, jobs, throughput.rate, time.time).routes()),

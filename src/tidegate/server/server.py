@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from tidegate.durable_files import refuses_writes
@@ -151,6 +152,10 @@ class Server:
         further = (urlsplit(url).port for url in self.further_urls)
         amqp = (self.amqp_port, self.amqps_port, *further)
         return frozenset(filter(None, amqp)), frozenset(filter(None, (self.http_port, self.https_port)))
+
+    def client_rows(self) -> list[dict[str, Any]]:
+        """Return who is connected over AMQP, and what each uses."""
+        return [client.describe() for client in list(self.clients)]
 
     def check_links(self) -> None:
         """Close links whose target, key or right no longer exists after a change."""

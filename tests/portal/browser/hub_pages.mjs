@@ -115,8 +115,8 @@ await visit.run("hub", async (page, expect) => {
   await page.getByRole("dialog").getByLabel("Name").fill("readers");
   await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
   await page.getByRole("rowheader", { name: "readers" }).waitFor();
-  page.on("dialog", (dialog) => dialog.accept());
   await page.getByRole("button", { name: "Delete the consumer group readers" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByRole("rowheader", { name: "readers" }).waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Connect" }).click();
   await page.getByRole("button", { name: "Show and copy" }).click();
@@ -130,6 +130,7 @@ await visit.run("hub", async (page, expect) => {
 
 await visit.run("delete", async (page, expect) => {
   await page.goto("/eventhubs/made-here");
+  await page.locator("summary[aria-label=More]").click();
   await page.getByRole("button", { name: "Delete", exact: true }).click();
   await page.getByLabel("Repeat the name").fill("another");
   page.expectRefusal(400);

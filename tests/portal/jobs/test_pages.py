@@ -178,3 +178,13 @@ def test_a_hundred_jobs_are_shown_a_page_at_a_time(visitor: Client) -> None:
         visitor.post("/jobs", {"name": f"many-{number:03d}", **NEW})
     page = visitor.get("/.json?search=many-")
     assert (page["jobPage"]["rows"], len(page["jobs"])) == (100, 25)
+
+
+def test_the_sample_job_reads_the_sample_hub_and_starts(visitor: Client) -> None:
+    visitor.post("/samples")
+    made = visitor.post("/samples/job")
+    assert made.status == 200, made.text
+    shown = visitor.get(f"/jobs/{made.data['name']}.json")
+    assert [one["place"]["hub"] for one in (*shown["inputs"], *shown["outputs"])] == ["tolls", "toll-stats"]
+    assert shown["state"] == "Starting"
+    assert visitor.post("/samples/job").status == 409

@@ -9,6 +9,7 @@ import pytest
 
 from tests.portal.conftest import Client
 from tidegate.durable_files import Files
+from tidegate.portal.pages.overview import natural
 from tidegate.server import Server
 
 
@@ -61,3 +62,35 @@ def test_every_page_says_that_the_data_disk_takes_no_writes(
             assert client.get(path.rstrip("/") + ("/.json" if path == "/" else ".json"))["storage_problem"]
     storage.check()
     assert "The data disk" not in client.page("/").text
+
+
+def test_names_with_numbers_are_in_their_natural_order() -> None:
+    assert sorted(["hub-10", "hub-2", "Hub-1", "a"], key=natural) == ["a", "Hub-1", "hub-2", "hub-10"]
+
+
+def test_a_list_is_sorted_by_the_column_that_is_asked_for(client: Client) -> None:
+    for name, partitions in (("sort-10", 1), ("sort-2", 3)):
+        client.post("/eventhubs", {"name": name, "partitionCount": partitions})
+
+    def names(order: str) -> list[str]:
+        return [one["name"] for one in client.get(f"/.json?search=sort-&hubs={order}")["hubs"]]
+
+    assert names("name") == ["sort-2", "sort-10"]
+    assert names("-name") == ["sort-10", "sort-2"]
+    assert names("-partitions") == ["sort-2", "sort-10"]
+    assert names("nonsense") == ["sort-2", "sort-10"]
+    assert list(client.get("/sparklines.json?search=sort-")["hubs"]) == ["sort-2", "sort-10"]
+
+
+def test_the_overview_says_how_the_machine_is(client: Client) -> None:
+    health = client.get("/.json")["health"]
+    assert 0 < health["diskFree"] <= health["diskTotal"]
+    assert health["isStoreWell"]
+
+
+def test_sample_data_fills_a_hub_once(client: Client) -> None:
+    assert client.post("/samples").data == {"name": "tolls"}
+    assert client.post("/samples").data == {"name": "tolls"}
+    assert client.get("/eventhubs/tolls.json")["events"] >= 200
+    (generator,) = client.get("/eventhubs/tolls/generators.json")["generators"]
+    client.post(f"/eventhubs/tolls/generators/{generator['id']}/stop")

@@ -52,6 +52,15 @@ def served(handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     return answered
 
 
+SAMPLE_JOB, SAMPLE_INPUT, SAMPLE_OUTPUT = "toll-stats", "tolls", "toll-stats"
+"""The name of the sample job, and of the hubs that it reads and writes."""
+SAMPLE_QUERY = """-- How many cars pass each booth in ten seconds, and how fast.
+SELECT System.Timestamp() AS window_end, booth, COUNT(*) AS cars, AVG(speed) AS average_speed
+INTO stats
+FROM tolls TIMESTAMP BY entry_time
+GROUP BY booth, TumblingWindow(second, 10)
+"""
+
 Change = Callable[[JobDocument], JobDocument]
 
 _LONGEST_LATE_S = 21 * 86_400

@@ -195,8 +195,15 @@ def _row(job: Standing) -> dict[str, Any]:
         "isFailing": job.state in FAILING,
         "isBehind": is_behind,
         "inputEvents": int(job.metrics.get("Input Events") or 0) if job.metrics else None,
+        "delaySeconds": delay_s,
         "watermarkDelay": None if delay_s is None else seconds(delay_s),
+        "canStart": job.state in _STARTABLE,
+        "canStop": job.state in _STOPPABLE,
     }
+
+
+_STARTABLE = (JobState.CREATED, JobState.STOPPED, JobState.FAILED)
+_STOPPABLE = (JobState.STARTING, JobState.RUNNING, JobState.DEGRADED)
 
 
 def standing_of(job: JobResource) -> dict[str, Any]:
@@ -204,8 +211,8 @@ def standing_of(job: JobResource) -> dict[str, Any]:
     return {
         "state": job.state.value,
         "reason": job.reason,
-        "canStart": job.state in (JobState.CREATED, JobState.STOPPED, JobState.FAILED),
-        "canStop": job.state in (JobState.STARTING, JobState.RUNNING, JobState.DEGRADED),
+        "canStart": job.state in _STARTABLE,
+        "canStop": job.state in _STOPPABLE,
     }
 
 

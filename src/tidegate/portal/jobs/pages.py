@@ -11,9 +11,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from tidegate.hub.config import EventHubConfig
 from tidegate.hub.errors import ArgumentError, HubError, NotFound
 from tidegate.hub.partition import Partition
 from tidegate.portal.jobs.changes import (
+    SAMPLE_INPUT,
+    SAMPLE_JOB,
+    SAMPLE_OUTPUT,
+    SAMPLE_QUERY,
     new_definition,
     ordering_of,
     served,
@@ -63,6 +68,7 @@ class JobPages:
             self._data("/jobs/words.json", self._words),
             *self._page("/jobs/new", "job_new.html", self._new),
             self._action("/jobs", self._create, owner),
+            self._action("/samples/job", self._start_sample, owner),
             self._action(f"{JOB}/start", self._start, contributor),
             self._action(f"{JOB}/stop", self._stop, contributor),
             self._action(f"{JOB}/delete", self._delete, owner),
@@ -153,6 +159,22 @@ class JobPages:
     async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         name = text_of(body, "name").strip()
         made = await run_in_threadpool(self._jobs.create, name, new_definition(body, self._connection_string))
+        return {"name": made.name}
+
+    async def _start_sample(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        """Make the sample job with the hub that it writes, and start it."""
+        namespace = self._desk.http.hub.namespace
+        if SAMPLE_OUTPUT not in namespace.event_hubs:
+            await run_in_threadpool(namespace.management.create_event_hub, EventHubConfig(name=SAMPLE_OUTPUT))
+        wanted = {
+            "inputName": SAMPLE_INPUT,
+            "inputHub": SAMPLE_INPUT,
+            "outputName": "stats",
+            "outputHub": SAMPLE_OUTPUT,
+        }
+        document = new_definition({"query": SAMPLE_QUERY, **wanted}, self._connection_string)
+        made = await run_in_threadpool(self._jobs.create, SAMPLE_JOB, document)
+        await run_in_threadpool(self._jobs.start, made.name)
         return {"name": made.name}
 
     async def _words(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from tidegate.portal.pages.hub_management import (
     reasons,
 )
 from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, partition_rows
+from tidegate.portal.pages.namespace import policy_rows
 from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
 from tidegate.portal.web.handling import Desk, text_of
 from tidegate.portal.web.rendering import iso_of_ms
@@ -73,6 +74,8 @@ class EventHubPages:
             "partitionRows": partition_rows(hub, self._throughput),
             "consumerGroups": group_rows(hub),
             "capture": capture_state(hub, self._default_capture),
+            "policies": policy_rows(self._namespace, hub.name),
+            "revokedPublishers": sorted(hub.definition.revoked_publishers),
         }
 
     async def _chart(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from tidegate.hub.access_rules import Right
+from tidegate.hub.config import EventHubConfig
 from tidegate.hub.errors import ArgumentError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
@@ -45,6 +46,9 @@ from tidegate.portal.web.sessions import Role, Visitor
 DEFAULT_EVENTS = 50
 MAX_DOWNLOADED = 100_000
 PREVIEWS = 3
+SAMPLE_HUB = "tolls"
+SAMPLE_EVENTS, SAMPLE_RATE, SAMPLE_S = 200, 10.0, 3600.0
+"""How many sample events a first visitor gets at once, and how many a second for how long."""
 _NEWEST = "newest"
 _MAX_SECONDS = 86_400.0
 
@@ -65,6 +69,7 @@ class ExplorerPages:
         """Return the routes."""
         desk, sender = self._desk, Role.CONTRIBUTOR
         return [
+            desk.action("/samples", self._start_sample, Role.MANAGER),
             desk.data(f"{HUB}/events.json", self._events),
             desk.download(f"{HUB}/events/download", self._download),
             desk.download(f"{HUB}/events/{{partition}}/{{number:int}}/body", self._body),
@@ -156,6 +161,18 @@ class ExplorerPages:
         sent = await self._sender.send(hub.name, Composition(body), count, visitor.grant)
         self._desk.http.hub.metrics.publications += 1
         return {"sent": sent}
+
+    async def _start_sample(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        """Fill a hub with sample events, which is made if there is none, for an hour."""
+        if SAMPLE_HUB not in self._namespace.event_hubs:
+            made = EventHubConfig(name=SAMPLE_HUB, partition_count=2)
+            await run_in_threadpool(self._namespace.management.create_event_hub, made)
+        if not self._generators.of_hub(SAMPLE_HUB):
+            (tolls,) = [one for one in SAMPLES if one.name == SAMPLE_HUB]
+            event = {"body": tolls.body, "partitionKey": tolls.partition_key}
+            await self._sender.send(SAMPLE_HUB, Composition(event), SAMPLE_EVENTS, visitor.grant)
+            self._generators.start(SAMPLE_HUB, Composition(event), SAMPLE_RATE, SAMPLE_S, visitor.grant, visitor.name)
+        return {"name": SAMPLE_HUB}
 
     async def _list_generators(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         hub = self._hub(request, visitor)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import resource
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
@@ -10,6 +13,8 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from tidegate.hub.event_hub import EventHub
+from tidegate.log import Storage
+from tidegate.portal.pages.explorer import SAMPLE_HUB
 from tidegate.portal.pages.hubs import hub_summary
 from tidegate.portal.pages.throughput import Throughput
 from tidegate.portal.web.handling import Desk, integer_of
@@ -28,22 +33,65 @@ class JobList(Protocol):
         """Return the rows that are shown, with `lastOutputTime`."""
 
 
+_SORTS: Mapping[str, str] = {"name": "name", "state": "state", "inputEvents": "inputEvents", "delay": "delaySeconds"}
+_HUB_SORTS: Mapping[str, str] = {
+    "name": "name",
+    "partitions": "partitions",
+    "events": "events",
+    "bytes": "bytes",
+    "last": "lastEnqueuedTime",
+    "readers": "readers",
+}
+"""The columns that a list can be sorted by, and what of a row is compared."""
+_LITTLE_DISK = 0.05
+_SPARK_RANGE = "5m"
+
+
 def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) -> list[BaseRoute]:
     """Return the routes of the overview."""
     namespace = desk.http.hub.namespace
 
+    def hubs_of(request: Request) -> tuple[list[EventHub], dict[str, int], str]:
+        """Return the hubs of one page of the list, which page that is, and how it is sorted."""
+        search, order = _search(request), request.query_params.get("hubs", "name")
+        found = [hub for key, hub in namespace.event_hubs.items() if search.lower() in key]
+        key = _HUB_SORTS.get(order.removeprefix("-"), "name")
+        if key == "name":
+            found.sort(key=lambda hub: natural(hub.name), reverse=order.startswith("-"))
+        else:
+            found.sort(key=lambda hub: natural(hub.name))
+            found.sort(key=lambda hub: _comparable(hub_summary(hub)[key]), reverse=order.startswith("-"))
+        page = _page(request, len(found))
+        return found[page["first"] : page["first"] + PAGE_ROWS], page, order
+
     async def load(request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        search = request.query_params.get("search", "").strip()[:100]
-        hubs = [hub for key, hub in sorted(namespace.event_hubs.items()) if search.lower() in key]
+        search, state = _search(request), request.query_params.get("state", "")[:20]
         rows = await run_in_threadpool(jobs.rows) if jobs is not None else []
-        found = [row for row in rows if search.lower() in row["name"].lower()]
-        page = _page(request, len(hubs))
+        order = request.query_params.get("sort", "name")
+        found = [
+            row for row in rows if search.lower() in row["name"].lower() and state.lower() in ("", row["state"].lower())
+        ]
+        key = _SORTS.get(order.removeprefix("-"), "name")
+        found.sort(key=lambda row: natural(row["name"]))
+        if key != "name" or order.startswith("-"):
+            found.sort(
+                key=lambda row: natural(row[key]) if key == "name" else _comparable(row[key]),
+                reverse=order.startswith("-"),
+            )
         job_page = _page(request, len(found), "jobs")
-        shown = hubs[page["first"] : page["first"] + PAGE_ROWS]
+        shown, page, hub_order = await run_in_threadpool(hubs_of, request)
+        totals = await run_in_threadpool(_totals, list(namespace.event_hubs.values()), rows)
         return {
             "namespace": namespace.name,
             "search": search,
-            "totals": await run_in_threadpool(_totals, list(namespace.event_hubs.values()), rows),
+            "state": state,
+            "states": sorted({row["state"] for row in rows}),
+            "sort": order,
+            "hubSort": hub_order,
+            "totals": totals,
+            "health": await run_in_threadpool(_health, namespace.storage),
+            "isFirstRun": jobs is not None and not rows and not search,
+            "hasSample": SAMPLE_HUB in namespace.event_hubs,
             "hubPage": page,
             "hubs": await run_in_threadpool(_with_rates, shown, throughput),
             "hasJobs": jobs is not None,
@@ -51,7 +99,52 @@ def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) ->
             "jobs": await _shown(jobs, found[job_page["first"] : job_page["first"] + PAGE_ROWS]),
         }
 
-    return list(desk.page("/", "overview.html", load))
+    async def sparklines(request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        shown, _, _ = await run_in_threadpool(hubs_of, request)
+        charts = await run_in_threadpool(lambda: [throughput.chart(hub, _SPARK_RANGE) for hub in shown])
+        return {
+            "hubs": {hub.name: one["incomingEventsPerSecond"] for hub, one in zip(shown, charts, strict=True)},
+        }
+
+    return [desk.data("/sparklines.json", sparklines), *desk.page("/", "overview.html", load)]
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return what a name is sorted by, such that hub-2 comes before hub-10."""
+    parts = re.split(r"(\d+)", name.lower())
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part)
+
+
+def _comparable(value: Any) -> tuple[bool, Any]:
+    """Return a value that can be compared with others of its column; unknown ones come first."""
+    return value is not None, 0 if value is None else value
+
+
+def _search(request: Request) -> str:
+    return request.query_params.get("search", "").strip()[:100]
+
+
+def _health(storage: Storage) -> dict[str, Any]:
+    """Return what the machine has left for the hub: disk, memory, and whether the store takes writes."""
+    status = storage.status()
+    free, size = status.free_bytes, status.size_bytes
+    return {
+        "diskFree": free,
+        "diskTotal": size,
+        "isDiskLow": free is not None and size is not None and free < size * _LITTLE_DISK,
+        "memory": _resident_bytes(),
+        "store": status.reason or "takes writes",
+        "isStoreWell": status.is_writable,
+    }
+
+
+def _resident_bytes() -> int | None:
+    """Return how much memory the hub's process holds, None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * resource.getpagesize()
 
 
 async def _shown(jobs: JobList | None, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -123,6 +123,21 @@ class ClientConnection:
         remote = self.connection.remote
         return (remote.properties if remote else None) or {}
 
+    def describe(self) -> dict[str, Any]:
+        """Return who this is and what it uses, for people: no key and no token."""
+        remote, properties = self.connection.remote, self.peer_properties
+        ends = [
+            ("sends to", link.target) if link.role == "receiver" else ("reads", link.source) for link in self._handlers
+        ]
+        links = [(verb, str(end.address or "")) for verb, end in ends if end is not None]
+        return {
+            "address": str(self.peer),
+            "name": "" if remote is None else str(remote.container_id),
+            "product": " ".join(str(properties[key]) for key in ("product", "version") if properties.get(key)),
+            "policies": list(self.tokens.rule_names),
+            "uses": sorted({f"{verb} {address}" for verb, address in links if address and address[0] != "$"}),
+        }
+
     # --- the transport's side ---------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:

@@ -34,6 +34,9 @@ class HubControl(Protocol):
     def own_ports(self) -> tuple[frozenset[int], frozenset[int]]:
         """Return the ports that serve AMQP, and those that serve HTTP."""
 
+    def client_rows(self) -> list[dict[str, Any]]:
+        """Return who is connected over AMQP, and what each uses."""
+
     @property
     def converse(self) -> Converse:
         """Return what starts an AMQP connection on a transport."""

@@ -1,0 +1,168 @@
+"""`/namespace`: shared access policies, throughput units and connected clients; policies and publishers of hubs too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right, is_root_rule
+from tidegate.hub.config import MAX_THROUGHPUT_UNITS
+from tidegate.hub.errors import ArgumentError
+from tidegate.hub.namespace import Namespace
+from tidegate.portal.web.handling import Desk, text_of
+from tidegate.portal.web.sessions import Forbidden, Role, Visitor
+
+_LEVELS = ("/namespace", "/eventhubs/{hub}")
+_KEYS = ("primary", "secondary")
+
+
+def policy_rows(namespace: Namespace, level: str = NAMESPACE_LEVEL) -> list[dict[str, Any]]:
+    """Return the policies of the namespace or of a hub, without their keys."""
+    return [
+        {
+            "name": rule.name,
+            "rights": sorted(right.value for right in rule.rights),
+            "isRoot": is_root_rule(rule.name, level),
+        }
+        for rule in sorted(namespace.access.rule_table.rules(level), key=lambda rule: rule.name.lower())
+    ]
+
+
+class NamespacePages:
+    """The handlers. Keys are in no page: they are shown one policy at a time, to a manager who asks for them.
+
+    The keys of the root policy make owners, so only an owner sees or changes them.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._namespace = desk.http.hub.namespace
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        desk, manager = self._desk, Role.MANAGER
+        of_levels = [
+            desk.action(f"{level}/policies{path}", act, manager)
+            for level in _LEVELS
+            for path, act in (
+                ("/{policy}/keys", self._keys),
+                ("/{policy}/regenerate", self._regenerate),
+                ("/{policy}/delete", self._delete),
+                ("/{policy}", self._set_rights),
+                ("", self._create),
+            )
+        ]
+        return [
+            *of_levels,
+            desk.action("/eventhubs/{hub}/publishers/revoke", self._revoke, manager),
+            desk.action("/eventhubs/{hub}/publishers/restore", self._restore, manager),
+            desk.action("/namespace/limits", self._set_limits, manager),
+            *desk.page("/namespace", "namespace.html", self._show),
+        ]
+
+    async def _show(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        namespace, limits = self._namespace, self._namespace.limits
+        return {
+            "namespace": namespace.name,
+            "tier": limits.tier.value,
+            "throughputUnits": limits.throughput_units,
+            "autoInflateTo": limits.auto_inflate_to,
+            "unitsNow": namespace.throughput.units,
+            "maxUnits": MAX_THROUGHPUT_UNITS,
+            "policies": policy_rows(namespace),
+            "clients": sorted(self._desk.http.control.client_rows(), key=lambda one: (one["name"], one["address"])),
+            "hubs": len(namespace.event_hubs),
+        }
+
+    # -- policies
+
+    def _level(self, request: Request) -> str:
+        """Return the level that a request is about. Raises NotFound."""
+        hub = request.path_params.get("hub")
+        return NAMESPACE_LEVEL if hub is None else self._namespace.event_hub(hub).name
+
+    def _policy(self, request: Request, visitor: Visitor) -> tuple[str, AccessRule]:
+        """Return a policy that the visitor may see the keys of. Raises Forbidden, NotFound."""
+        level = self._level(request)
+        rule = self._namespace.access.rule_table.rule(request.path_params["policy"], level)
+        if is_root_rule(rule.name, level):
+            visitor.check(Role.OWNER)
+        return level, rule
+
+    async def _keys(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        if not visitor.has_key:
+            raise Forbidden("keys are shown to those who signed in with one; a shared access signature shows none")
+        level, rule = self._policy(request, visitor)
+        return self._shown(level, rule)
+
+    def _shown(self, level: str, rule: AccessRule) -> dict[str, Any]:
+        connect = self._desk.http.control.connection_string
+        return {
+            "name": rule.name,
+            "keys": [
+                {"which": which, "key": key, "connectionString": connect(rule, key, level)}
+                for which, key in zip(_KEYS, rule.keys, strict=True)
+            ],
+        }
+
+    async def _regenerate(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        level, rule = self._policy(request, visitor)
+        which = text_of(body, "which")
+        made = await run_in_threadpool(self._namespace.management.roll_key, rule.name, which, level)
+        return self._shown(level, made)
+
+    async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        level, name = self._level(request), text_of(body, "name").strip()
+        if is_root_rule(name, level):
+            visitor.check(Role.OWNER)
+        rule = AccessRule.create(name, _rights(body))
+        await run_in_threadpool(self._namespace.management.create_access_rule, rule, level)
+        return {"name": name}
+
+    async def _set_rights(self, request: Request, visitor: Visitor, body: Any) -> None:
+        level, rule = self._policy(request, visitor)
+        await run_in_threadpool(self._namespace.management.update_access_rule, rule.name, _rights(body), level)
+
+    async def _delete(self, request: Request, visitor: Visitor, body: Any) -> None:
+        level, rule = self._policy(request, visitor)
+        await run_in_threadpool(self._namespace.management.delete_access_rule, rule.name, level)
+
+    # -- publishers and limits
+
+    async def _revoke(self, request: Request, visitor: Visitor, body: Any) -> None:
+        publisher = text_of(body, "publisher").strip()
+        if not publisher:
+            raise ArgumentError("publisher: name the publisher to revoke")
+        await run_in_threadpool(self._namespace.management.revoke_publisher, request.path_params["hub"], publisher)
+
+    async def _restore(self, request: Request, visitor: Visitor, body: Any) -> None:
+        publisher = text_of(body, "publisher").strip()
+        await run_in_threadpool(self._namespace.management.restore_publisher, request.path_params["hub"], publisher)
+
+    async def _set_limits(self, request: Request, visitor: Visitor, body: Any) -> None:
+        units, most = (_units(body, name) for name in ("throughputUnits", "autoInflateTo"))
+        if most is not None and (units is None or most < units):
+            raise ArgumentError("autoInflateTo: expected at least as many units as throughputUnits, which must be set")
+        limits = {"throughput_units": units, "auto_inflate_to": most}
+        await run_in_threadpool(lambda: self._namespace.management.update_limits(**limits))
+
+
+def _rights(body: Any) -> list[Right]:
+    """Return the rights that a form names; Manage includes the others. Raises ArgumentError."""
+    rights = [right for right in Right if isinstance(body, dict) and body.get(right.value) is True]
+    if not rights:
+        raise ArgumentError("choose at least one right: Send, Listen or Manage")
+    return list(Right) if Right.MANAGE in rights else rights
+
+
+def _units(body: Any, name: str) -> int | None:
+    value = body.get(name) if isinstance(body, dict) else None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THROUGHPUT_UNITS:
+        raise ArgumentError(f"{name}: expected 1 to {MAX_THROUGHPUT_UNITS}, or nothing for no limit")
+    return value
