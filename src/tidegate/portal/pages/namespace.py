@@ -33,7 +33,7 @@ def policy_rows(namespace: Namespace, level: str = NAMESPACE_LEVEL) -> list[dict
 
 
 class NamespacePages:
-    """The handlers. Keys are in no page: they are shown one policy at a time, to a manager who asks for them.
+    """The handlers. Keys are in no page: they are shown on request, one policy at a time, to managers.
 
     The keys of the root policy make owners, so only an owner sees or changes them.
     """
