@@ -53,6 +53,7 @@ _LEAST_RECORD_BYTES = 7
 _COMPRESSION_BITS, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
 _KNOWN_COMPRESSIONS = frozenset(Compression)
 DEFAULT_MAX_RECORDS_BYTES = 32 << 20
+_KNOWN_HEADERS = 16
 
 Header = tuple[str, bytes | None]
 
@@ -290,6 +291,7 @@ def _columns(
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     headers: list[tuple[Header, ...]] = []
+    known_headers: dict[bytes, tuple[Header, ...]] = {}
     add_time, add_offset, add_key, add_value, add_headers = (
         times.append,
         offsets.append,
@@ -341,7 +343,7 @@ def _columns(
         number = body[at]
         at += 1
         if number:
-            found, at = _headers(body, at, number, end)
+            found, at = _headers(body, at, number, end, known_headers)
             add_headers(found)
         else:
             add_headers(())
@@ -366,7 +368,13 @@ def _varint(body: bytes, at: int, first: int) -> tuple[int, int]:
             raise BatchCorrupt("a number has more than ten bytes")
 
 
-def _headers(body: bytes, at: int, number: int, end: int) -> tuple[tuple[Header, ...], int]:
+def _headers(
+    body: bytes, at: int, number: int, end: int, known: dict[bytes, tuple[Header, ...]]
+) -> tuple[tuple[Header, ...], int]:
+    """Return the headers of a record that ends at `end`, and where they end. Equal ones are parsed once."""
+    encoded = body[at - 1 : end]
+    if encoded in known:
+        return known[encoded], end
     if number >= 0x80:
         number, at = _varint(body, at, number)
     if number & 1 or number > end - at:  # each header has two bytes at least
@@ -378,7 +386,10 @@ def _headers(body: bytes, at: int, number: int, end: int) -> tuple[tuple[Header,
         if name is None:
             raise BatchCorrupt("a header has no name")
         found.append((name.decode("utf-8", "replace"), value))
-    return tuple(found), at
+    headers = tuple(found)
+    if at == end and len(known) < _KNOWN_HEADERS:
+        known[encoded] = headers
+    return headers, at
 
 
 def _bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
@@ -463,6 +474,8 @@ def _encode_records(
     records: list[bytes] = []
     all_keys = repeat(None) if keys is None else keys
     all_headers = repeat(()) if headers is None else headers
+    before: Sequence[Header] | None = None
+    ending = b"\x00"
     for offset, (value, time_ms, key, some) in enumerate(
         zip(values, timestamps_ms, all_keys, all_headers, strict=False)
     ):
@@ -470,7 +483,8 @@ def _encode_records(
         time = known[delta] if 0 <= delta < known_end else _encoded(delta)
         place = known[offset] if offset < known_end else _encoded(offset)
         fields = _encoded_key(key) if key is not None else b"\x01"
-        ending = _encoded_headers(some) if some else b"\x00"
+        if some is not before:
+            before, ending = some, _encoded_headers(some) if some else b"\x00"
         if value is None:
             body = b"\x00%b%b%b\x01%b" % (time, place, fields, ending)
         else:

@@ -29,18 +29,19 @@ _KEY_NAME = b"\xa3" + bytes((len(PARTITION_KEY),)) + PARTITION_KEY.encode("ascii
 def events_of(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> list[bytes]:
     """Return the records of a batch as encoded AMQP messages. Raises BatchError."""
     columns = decode(batch, max_bytes)
-    events: list[bytes] = []
-    add = events.append
-    for key, value, headers in zip(columns.keys, columns.values, columns.headers, strict=True):
-        body = value or b""
-        size = len(body)
-        data = b"\x00\x53\x75\xa0%c%b" % (size, body) if size < 256 else b"\x00\x53\x75\xb0%b%b" % (_size(size), body)
-        if headers:
-            data = _properties(headers) + data
-        if key is not None:
-            data = _key_annotation(key) + data
-        add(data)
-    return events
+    return list(map(event_of, columns.keys, columns.values, columns.headers))
+
+
+def event_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bytes:
+    """Return one record as an encoded AMQP message."""
+    body = value or b""
+    size = len(body)
+    data = b"\x00\x53\x75\xa0%c%b" % (size, body) if size < 256 else b"\x00\x53\x75\xb0%b%b" % (_size(size), body)
+    if headers:
+        data = _properties(headers) + data
+    if key is not None:
+        data = _key_annotation(key) + data
+    return data
 
 
 def record_of(event: bytes) -> tuple[bytes | None, bytes, tuple[Header, ...]]:

@@ -1,0 +1,7 @@
+"""Where a namespace keeps its events and what else it knows, beside the log in its own data directory."""
+
+from tidegate.store.client.settings import ClientSettings, SettingsError, read_settings
+from tidegate.store.kafka.log import KafkaLog
+from tidegate.store.kafka.store import KafkaStore
+
+__all__ = ["ClientSettings", "KafkaLog", "KafkaStore", "SettingsError", "read_settings"]

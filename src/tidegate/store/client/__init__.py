@@ -1,0 +1,1 @@
+"""A client of Kafka's protocol: connections with TLS and SASL, and requests that find the leaders of partitions."""

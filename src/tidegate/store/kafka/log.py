@@ -1,0 +1,485 @@
+"""A partition of a topic as a partition's log: what the hub appends to and reads from.
+
+**Enqueued time.** A broker stamps a batch when it appends it, and brokers' clocks differ, so that stamps go back when a
+partition's leader changes. The enqueued time of an event is the running maximum of the stamps up to it. It is a
+property of the log alone: the running maximum before an offset is the largest X such that the first record stamped at X
+or later lies before that offset, and that record is what ListOffsets looks up. So a reader that begins in the middle,
+in any process, finds the same times as one that has read everything (`running_maximum_ms`). Usually the stamp of the
+batch before is the maximum, and one request confirms it.
+
+**Idle partitions.** Whoever waits for the lower bound on arrivals of a partition that gets no events makes its gateway
+append a marker. The stamp of the marker raises the running maximum, so every later event is enqueued at it or after
+it. That holds whatever the clocks of brokers and gateways do, as they only decide when a marker is written.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.kafka.errors import ErrorCode
+from tidegate.kafka.records import BatchError, RecordBatch, parse_batches
+from tidegate.log import ArrivalLowerBound, EventBatch, LogError, WriteFailure
+from tidegate.log.group import OnDurable
+from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, Fetched, TopicPartition
+from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, read_records
+from tidegate.store.kafka.writer import Append, InFlight, Numbering, Writer, call, notify
+
+if TYPE_CHECKING:
+    from tidegate.store.kafka.store import KafkaStore
+
+IDLE_S = 1.0
+"""How long the running maximum stands still before a marker is written for those who wait for it."""
+TAIL_BYTES = 4 << 20
+_KNOWN_MAXIMA = 256
+
+
+class KafkaLog:
+    """One partition. Methods may be called from any thread, unless they say otherwise."""
+
+    def __init__(self, store: KafkaStore, where: TopicPartition, topic_id: str) -> None:
+        """Use `KafkaStore.open_log`."""
+        self.where = where
+        self.log_id = f"{topic_id}-{where.partition}"
+        self._store = store
+        self._cluster: Cluster = store.cluster
+        self._lock = threading.Lock()
+        self.writer = Writer(where, lambda: store.producer)
+        self._is_closed = False
+        # -- what is known of the end: everything before `position` was read
+        self.position = 0
+        self._begin = 0
+        self._floor_ms = 0
+        self._last = -1
+        self._last_time_ms = 0
+        self._rose_at_s = time.monotonic()
+        self._end = 0
+        self._tail: deque[EventBatch] = deque()
+        self._tail_starts: list[int] = []
+        self._tail_from = 0
+        self._tail_bytes = 0
+        self._maxima: dict[int, int] = {}
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._wanted_at_s = 0.0
+
+    # -- what is visible
+
+    @property
+    def begin_sequence_number(self) -> int:
+        """The oldest retained number; next_sequence_number if there is no event."""
+        with self._lock:
+            return min(self._begin, self._last + 1)
+
+    @property
+    def next_sequence_number(self) -> int:
+        """The number after the last event that this gateway has seen."""
+        with self._lock:
+            return self._last + 1
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last event, which is its number; -1 if there never was one."""
+        return self._last
+
+    @property
+    def last_enqueued_time_ms(self) -> int:
+        """The enqueued time of the last event, 0 if there never was one."""
+        return self._last_time_ms
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the partition holds no event."""
+        with self._lock:
+            return self._begin > self._last
+
+    @property
+    def write_failure(self) -> WriteFailure | None:
+        """Why the cluster takes no events now; None if it does."""
+        return self.writer.failure
+
+    @property
+    def refused_appends(self) -> int:
+        """How many appends could not be stored since the log was opened."""
+        return self.writer.refused_appends
+
+    @property
+    def last_write_s(self) -> float:
+        """When events were last stored since the log was opened, Unix time; 0 if none were."""
+        return self.writer.last_write_s
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody waits for events at the end."""
+        return bool(self._listeners) or time.monotonic() - self._wanted_at_s < 5 * IDLE_S
+
+    def arrival_lower_bound(self) -> ArrivalLowerBound:
+        """Return the lower bound on future arrivals that the log itself guarantees. Does not wait.
+
+        If the bound has stood still for a while, a marker is appended that will raise it.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            self._wanted_at_s = now_s
+            bound = ArrivalLowerBound(self._last + 1, self._floor_ms)
+            is_idle = now_s - self._rose_at_s >= IDLE_S and not self.writer.is_marker_wanted and not self._is_closed
+            if is_idle:
+                self.writer.is_marker_wanted = True
+        if is_idle:
+            self._store.wake(self)
+        return bound
+
+    def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` from the store's thread whenever next_sequence_number has advanced.
+
+        It must be quick; an exception is logged and not propagated. Returns the function that unsubscribes.
+        """
+        with self._lock:
+            self._listeners = (*self._listeners, callback)
+        self._store.watch(self)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._listeners = tuple(one for one in self._listeners if one is not callback)
+
+        return unsubscribe
+
+    # -- appending
+
+    def append(
+        self, events: Sequence[bytes | memoryview], on_durable: OnDurable, numbering: Numbering | None = None
+    ) -> None:
+        """Store `events` (at least one) atomically.
+
+        on_durable is called once, from the store's thread, when all in-sync replicas have them, or with a LogError.
+        Raises ValueError for no events, LogClosed.
+        """
+        if not events:
+            raise ValueError("an append needs at least one event")
+        if self.writer.submit(Append(events, on_durable, numbering)):
+            self._store.wake(self)
+
+    def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
+        """Store a record batch of a client of Kafka as it came. Otherwise like `append`."""
+        if self.writer.submit(Append((), on_durable, None, batch)):
+            self._store.wake(self)
+
+    def next_batch(self) -> InFlight | None:
+        """Return what is to be sent now. In the store's thread."""
+        return self.writer.next_batch(lambda: Marker(self._last, self._last_time_ms, self.position))
+
+    def acknowledged(self, base_offset: int, append_time_ms: int) -> None:
+        """Report that the batch being sent was appended. In the store's thread."""
+        sent = self.writer.take_acknowledged()
+        with self._lock:
+            if not sent.appends:
+                self._rose_at_s = time.monotonic()  # even if a clock is behind, one marker a while is enough
+            grown = self._take_own(sent, base_offset, append_time_ms)
+            listeners = self._listeners if grown else ()
+            enqueued_time_ms = max(append_time_ms, self._floor_ms)
+        notify(sent, base_offset, enqueued_time_ms)
+        for listener in listeners:
+            call(listener)
+        if self.is_behind:
+            self._store.grown(self)
+
+    def _take_own(self, sent: InFlight, base_offset: int, append_time_ms: int) -> bool:
+        """Show what was just appended, unless other records lie before it; those are fetched first."""
+        self._end = max(self._end, base_offset + sent.total)
+        if base_offset != self.position or any(append.batch is not None for append in sent.appends):
+            return False
+        if append_time_ms > self._floor_ms:
+            self._floor_ms, self._rose_at_s = append_time_ms, time.monotonic()
+        self.position = base_offset + sent.total
+        if not sent.appends:
+            return False
+        events = [bytes(event) for append in sent.appends for event in append.events]
+        self._show(EventBatch(base_offset, self._floor_ms, range(base_offset, self.position), events))
+        return True
+
+    def _show(self, batch: EventBatch) -> None:
+        self._tail.append(batch)
+        self._tail_starts.append(batch.base_sequence_number)
+        self._tail_bytes += sum(map(len, batch.events))
+        while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
+            self._drop_oldest()
+        self._last = batch.base_sequence_number + len(batch.events) - 1
+        self._last_time_ms = batch.enqueued_time_ms
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the partition is known to go on after what was read of it."""
+        return self.position < self._end
+
+    # -- following the end, in the store's thread
+
+    async def locate(self) -> None:
+        """Find out where the partition begins and ends, and what its last event is. Raises KafkaError."""
+        begin = await self._cluster.list_offset(self.where, EARLIEST)
+        end = await self._cluster.list_offset(self.where, LATEST)
+        last, last_time_ms, look_from = -1, 0, end
+        if end > begin:
+            found = await self._read(end - 1)
+            if found.marker is not None:
+                last, last_time_ms, look_from = found.marker
+                look_from = max(look_from, begin)
+            elif found.batches:
+                batch = found.batches[-1]
+                last, last_time_ms = batch.base_sequence_number + len(batch.events) - 1, batch.enqueued_time_ms
+            while look_from < end:
+                found = await self._read(look_from)
+                if found.next_offset <= look_from:
+                    break
+                look_from = found.next_offset
+                if found.batches:
+                    batch = found.batches[-1]
+                    last, last_time_ms = batch.base_sequence_number + len(batch.events) - 1, batch.enqueued_time_ms
+        floor_ms = await self.running_maximum_ms(end)
+        with self._lock:
+            self._begin, self.position, self._end, self._floor_ms = begin, end, end, floor_ms
+            grown = last > self._last
+            self._last, self._last_time_ms = last, last_time_ms
+            self._tail_from = end
+            self._tail.clear()
+            self._tail_starts.clear()
+            self._tail_bytes = 0
+            listeners = self._listeners if grown else ()
+        for listener in listeners:
+            call(listener)
+
+    async def catch_up(self) -> None:
+        """Read up to where the partition ends now. In the store's thread. Raises KafkaError."""
+        end = await self._cluster.list_offset(self.where, LATEST)
+        while self.position < end:
+            offset = self.position
+            fetched = await self._cluster.fetch_one(self.where, offset)
+            before = self.position
+            try:
+                self.take(fetched, offset)
+            except BatchError as error:
+                raise KafkaError(f"the records at offset {offset} are damaged: {error}") from error
+            if self.position == before and not fetched.records:
+                return
+
+    def take(self, fetched: Fetched, offset: int) -> bool:
+        """Take what a fetch at the end found, and return whether there were events. Raises BatchError."""
+        if offset != self.position:
+            return False
+        stretch = read_records(fetched.records, offset, self._floor_ms)
+        now_s = time.monotonic()
+        with self._lock:
+            self._end = max(self._end, fetched.high_watermark)
+            self._begin = max(self._begin, fetched.log_start)
+            if stretch.next_offset == offset:
+                return False
+            self.position = stretch.next_offset
+            if stretch.floor_ms > self._floor_ms:
+                self._floor_ms, self._rose_at_s = stretch.floor_ms, now_s
+            for batch in stretch.batches:
+                self._show(batch)
+            if not stretch.batches:
+                return False
+            listeners = self._listeners
+        for listener in listeners:
+            call(listener)
+        return True
+
+    def _drop_oldest(self) -> None:
+        dropped = self._tail.popleft()
+        del self._tail_starts[0]
+        self._tail_bytes -= sum(map(len, dropped.events))
+        self._tail_from = dropped.base_sequence_number + len(dropped.events)
+
+    def note_begin(self, begin: int) -> None:
+        """Note where the partition begins."""
+        with self._lock:
+            self._begin = max(self._begin, begin)
+
+    # -- reading
+
+    def read_batches(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> list[EventBatch]:
+        """Return events from sequence_number on, or from begin_sequence_number if that is later; [] at the end.
+
+        However small max_bytes is, at least one event is returned if there is one. Waits for the cluster unless the
+        events are among the last ones. Raises LogError.
+        """
+        found = self._from_tail(sequence_number, max_bytes, max_events)
+        if found is None:
+            return self._store.wait(self.read(sequence_number, max_bytes=max_bytes, max_events=max_events))
+        return found
+
+    async def read(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> list[EventBatch]:
+        """Return the same as `read_batches`, without blocking. In the store's thread. Raises LogError."""
+        try:
+            while True:
+                found = self._from_tail(sequence_number, max_bytes, max_events)
+                if found is not None:
+                    return found
+                sequence_number = max(sequence_number, self.begin_sequence_number)
+                stretch = await self._read(sequence_number, max_bytes)
+                if stretch.batches:
+                    return _limited(stretch.batches, sequence_number, max_bytes, max_events, self._last)
+                if stretch.next_offset <= sequence_number:
+                    return []
+                sequence_number = stretch.next_offset
+        except KafkaError as error:
+            raise LogError(f"{self.where.topic}/{self.where.partition} cannot be read: {error}") from error
+
+    def _from_tail(self, sequence_number: int, max_bytes: int, max_events: int) -> list[EventBatch] | None:
+        """Return the events if they are among the last ones, None if they have to be fetched."""
+        with self._lock:
+            if sequence_number > self._last or self._begin > self._last:
+                return []
+            if sequence_number < self._tail_from or not self._tail:
+                return None
+            first = max(0, bisect.bisect_right(self._tail_starts, sequence_number) - 1)
+            some: list[EventBatch] = []
+            events = 0
+            for index in range(first, len(self._tail)):
+                some.append(self._tail[index])
+                events += len(self._tail[index].events)
+                if events >= max_events or len(some) >= 256:
+                    break
+            last = self._last
+        return _limited(some, sequence_number, max_bytes, max_events, last)
+
+    async def _read(self, offset: int, max_bytes: int = 1 << 20) -> Stretch:
+        """Fetch from an offset on. Raises KafkaError."""
+        while True:
+            try:
+                fetched = await self._cluster.fetch_one(self.where, offset, max_bytes=max_bytes)
+            except Refused as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                begin = await self._cluster.list_offset(self.where, EARLIEST)
+                if begin <= offset:
+                    raise
+                self.note_begin(begin)
+                offset = begin
+                continue
+            if not fetched.records:
+                return Stretch([], offset, 0, None)
+            first = next(parse_batches(fetched.records, partial_end=True), None)
+            at = offset if first is None else min(offset, first.base_offset)
+            maximum_ms = await self.running_maximum_ms(at)
+            try:
+                stretch = read_records(fetched.records, offset, maximum_ms)
+            except BatchError as error:
+                raise KafkaError(f"the records at offset {offset} are damaged: {error}") from error
+            self._remember(stretch.next_offset, stretch.floor_ms)
+            return stretch
+
+    def _remember(self, offset: int, maximum_ms: int) -> None:
+        self._maxima[offset] = maximum_ms
+        if len(self._maxima) > _KNOWN_MAXIMA:
+            del self._maxima[next(iter(self._maxima))]
+
+    async def running_maximum_ms(self, offset: int) -> int:
+        """Return the largest append time of the records before an offset, 0 if there are none. Raises KafkaError."""
+        known = self._maxima.get(offset)
+        if known is None:
+            known = await running_maximum_ms(self._cluster, self.where, offset)
+            self._remember(offset, known)
+        return known
+
+    def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
+        """Return the number of the first event with an offset > `offset` (>= when inclusive), which is its number."""
+        return max(min(offset if inclusive else offset + 1, self.next_sequence_number), self.begin_sequence_number)
+
+    def sequence_at_time(self, enqueued_time_ms: int, *, inclusive: bool) -> int:
+        """Return the number of the first event enqueued after the time (at it or after when inclusive).
+
+        next_sequence_number if there is none. Waits for the cluster. Raises LogError.
+        """
+        return self._store.wait(self.find_time(enqueued_time_ms, inclusive=inclusive))
+
+    async def find_time(self, enqueued_time_ms: int, *, inclusive: bool) -> int:
+        """Return the same as `sequence_at_time`, without blocking. In the store's thread. Raises LogError."""
+        # The first record whose running maximum reaches a time is the first that was stamped with it or later.
+        time_ms = enqueued_time_ms if inclusive else enqueued_time_ms + 1
+        if time_ms <= 0:
+            return self.begin_sequence_number
+        try:
+            found = await self._cluster.list_offset(self.where, time_ms)
+        except KafkaError as error:
+            raise LogError(f"{self.where.topic}/{self.where.partition} cannot be searched: {error}") from error
+        end = self.next_sequence_number
+        return end if found < 0 else min(found, end)
+
+    def close(self) -> None:
+        """Fail what waits. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            self._listeners = ()
+        self.writer.close()
+        self._store.forget(self)
+
+
+async def running_maximum_ms(cluster: Cluster, where: TopicPartition, offset: int) -> int:
+    """Return the largest append time of the records before an offset, 0 if there are none.
+
+    It is the largest X such that the first record stamped at X or later lies before the offset. Raises KafkaError.
+    """
+    begin = await cluster.list_offset(where, EARLIEST)
+    if offset <= begin:
+        return 0
+    fetched = await cluster.fetch_one(where, offset - 1, max_bytes=1)
+    before_ms = last_append_time_ms(fetched.records, offset - 1)
+    if before_ms is None:
+        raise KafkaError(f"the record at offset {offset - 1} of {where.topic}/{where.partition} cannot be read")
+
+    async def is_reached(time_ms: int) -> bool:
+        return 0 <= await cluster.list_offset(where, time_ms) < offset
+
+    low, step = before_ms, 1
+    while await is_reached(low + step):
+        low, step = low + step, 2 * step
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await is_reached(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _limited(
+    batches: Sequence[EventBatch], sequence_number: int, max_bytes: int, max_events: int, last: int
+) -> list[EventBatch]:
+    """Return the batches from a number on, within limits, but one event at least."""
+    found: list[EventBatch] = []
+    for batch in batches:
+        first = max(0, sequence_number - batch.base_sequence_number)
+        stop = min(len(batch.events), first + max_events, last + 1 - batch.base_sequence_number)
+        if stop <= first:
+            continue
+        events = batch.events
+        size = sum(map(len, events)) if first == 0 and stop == len(events) else sum(map(len, events[first:stop]))
+        if size > max_bytes:
+            stop = first
+            while stop < len(events) and max_bytes >= len(events[stop]):
+                max_bytes -= len(events[stop])
+                stop += 1
+            if stop == first and not found:
+                stop += 1
+            max_bytes = 0
+        else:
+            max_bytes -= size
+        if stop > first:
+            if first or stop < len(events):
+                events = events[first:stop]
+            base = batch.base_sequence_number + first
+            found.append(EventBatch(base, batch.enqueued_time_ms, range(base, base + len(events)), events))
+            max_events -= len(events)
+        if max_bytes <= 0 or max_events <= 0:
+            break
+    return found

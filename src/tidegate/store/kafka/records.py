@@ -1,0 +1,174 @@
+"""How events lie in a topic.
+
+Three kinds of records are found there, in any order:
+
+- **Messages.** What AMQP and HTTPS publishers send is the value of a record, byte for byte, and the header `amqp`
+  without a value says so.
+- **Records of Kafka's clients**, through Tidegate's Kafka endpoint or written to the topic by anybody else. Readers of
+  other protocols get them translated (`tidegate.kafka.translation`).
+- **Markers**, with the header `tidegate-marker` and a value of the layout below. They are no events: every reader
+  leaves them out, and sequence numbers have a gap in their place. The time of a marker is what tells that an idle
+  partition gets no earlier events any more.
+
+The value of a marker, big-endian: version (1 byte), number and enqueued time of the last event that its writer knew
+(two int64, -1 and 0 if there never was one), and up to where the writer knew the partition (int64). What lies between
+that place and the marker has to be looked at to find the last event; everything between the last event and that place
+is markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
+
+from tidegate.kafka.records import BatchError, Columns, RecordBatch, decode, encode, parse_batches
+from tidegate.kafka.translation import event_of
+from tidegate.log import EventBatch
+
+MESSAGE = (("amqp", None),)
+MARKER = (("tidegate-marker", None),)
+_MARKER = Struct(">bqqq")
+_MARKER_VERSION = 1
+
+
+class Marker(NamedTuple):
+    """What a marker says about the events before it."""
+
+    last_sequence_number: int
+    last_enqueued_time_ms: int
+    known_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records that were read, as events.
+
+    Attributes:
+        batches: The events.
+        next_offset: Where to read on.
+        floor_ms: The running maximum of the append time up to there.
+        marker: The last marker, if the last record is one.
+    """
+
+    batches: list[EventBatch]
+    next_offset: int
+    floor_ms: int
+    marker: Marker | None
+
+
+def encode_messages(events: Sequence[bytes | memoryview], time_ms: int, producer: tuple[int, int, int]) -> bytes:
+    """Return messages as a record batch of one producer (its id, its epoch, the number of the first record)."""
+    count = len(events)
+    return encode(
+        [bytes(event) for event in events],
+        timestamps_ms=[time_ms] * count,
+        headers=[MESSAGE] * count,
+        producer=producer,
+    )
+
+
+def encode_marker(marker: Marker, time_ms: int, producer: tuple[int, int, int]) -> bytes:
+    """Return a record batch that holds nothing but a marker."""
+    value = _MARKER.pack(_MARKER_VERSION, *marker)
+    return encode([value], timestamps_ms=[time_ms], headers=[MARKER], producer=producer)
+
+
+def read_records(records: bytes, offset: int, floor_ms: int) -> Stretch:
+    """Return the events of fetched records.
+
+    Args:
+        records: Record batches; the first may begin before the offset, and the last may be cut off.
+        offset: The first offset wanted.
+        floor_ms: The running maximum of the append time before it.
+
+    Raises:
+        BatchError: The records are damaged.
+    """
+    batches: list[EventBatch] = []
+    marker: Marker | None = None
+    for batch in parse_batches(records, partial_end=True):
+        if batch.next_offset <= offset:
+            continue
+        batch.check()
+        floor_ms = max(floor_ms, batch.max_timestamp_ms)
+        if batch.is_control:
+            offset = batch.next_offset
+            continue
+        columns = decode(batch)
+        marker = None
+        for start, events, found in _runs(columns):
+            if found is not None:
+                marker = found
+                continue
+            marker = None
+            first = columns.offsets[start]
+            skipped = max(0, offset - first)
+            if skipped < len(events):
+                numbers = range(first + skipped, first + len(events))
+                batches.append(EventBatch(numbers.start, floor_ms, numbers, events[skipped:] if skipped else events))
+        offset = batch.next_offset
+    return Stretch(batches, offset, floor_ms, marker)
+
+
+def _runs(columns: Columns) -> Iterator[tuple[int, list[bytes], Marker | None]]:
+    """Yield the records as runs of consecutive offsets: where a run begins, and its events or its marker."""
+    headers = columns.headers
+    if headers and isinstance(columns.offsets, range) and headers.count(MESSAGE) == len(headers):
+        yield 0, [value or b"" for value in columns.values], None
+        return
+    start, run = 0, list[bytes]()
+    for index, (key, value, some) in enumerate(zip(columns.keys, columns.values, headers, strict=True)):
+        if some == MARKER:
+            if run:
+                yield start, run, None
+            yield index, [], parse_marker(value)
+            run = []
+            continue
+        event = value or b"" if some == MESSAGE else event_of(key, value, some)
+        if run and columns.offsets[index] == columns.offsets[index - 1] + 1:
+            run.append(event)
+        else:
+            if run:
+                yield start, run, None
+            start, run = index, [event]
+    if run:
+        yield start, run, None
+
+
+def parse_marker(value: bytes | None) -> Marker:
+    """Return what a marker says; one that cannot be read says that nothing is known."""
+    if value is not None and len(value) == _MARKER.size and value[0] == _MARKER_VERSION:
+        return Marker(*_MARKER.unpack(value)[1:])
+    return Marker(-1, 0, 0)
+
+
+def last_append_time_ms(records: bytes, offset: int) -> int | None:
+    """Return the append time of the batch that holds an offset, None if it is not among these records."""
+    for batch in parse_batches(records, partial_end=True):
+        if batch.base_offset <= offset < batch.next_offset:
+            return batch.max_timestamp_ms
+    return None
+
+
+def record_batches(records: bytes, floor_ms: int) -> Iterator[tuple[RecordBatch, int]]:
+    """Yield fetched batches as they are, each with the running maximum of the append time."""
+    for batch in parse_batches(records, partial_end=True):
+        floor_ms = max(floor_ms, batch.max_timestamp_ms)
+        yield batch, floor_ms
+
+
+__all__ = [
+    "MARKER",
+    "MESSAGE",
+    "BatchError",
+    "Marker",
+    "Stretch",
+    "encode_marker",
+    "encode_messages",
+    "last_append_time_ms",
+    "parse_marker",
+    "read_records",
+    "record_batches",
+]

@@ -1,0 +1,337 @@
+"""The connection of a gateway to its cluster: what sends appends to the leaders, and what follows the partitions' ends.
+
+Everything runs in one event loop in a thread of its own, so that neither a slow cluster nor a busy server holds the
+other up. For each broker there is one request with appends on its way at a time, and it carries what waits for every
+partition that the broker leads: the busier the partitions, the larger the batches (group commit).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from tidegate.kafka.errors import ErrorCode
+from tidegate.kafka.messages import Api
+from tidegate.kafka.records import BatchError
+from tidegate.log import LogError
+from tidegate.store.client.cluster import LATEST, RETRIABLE, Cluster, Fetched, Produced, TopicPartition
+from tidegate.store.client.connection import KafkaError, Refused, Unreachable
+from tidegate.store.client.settings import ClientSettings
+from tidegate.store.kafka.log import KafkaLog
+
+_logger = logging.getLogger(__name__)
+_PRODUCE_TIMEOUT_S = 5.0
+_FOLLOW_WAIT_S = 0.25
+_POLL_S = 1.0
+_RETRY_S = 0.05
+_MAX_RETRY_S = 0.5
+_Result = TypeVar("_Result")
+
+
+class KafkaStore:
+    """One gateway's store: a cluster, and the logs that were opened in it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Start the thread; `open` connects."""
+        self.cluster = Cluster(settings)
+        self.producer = (-1, -1)
+        """Id and epoch of the producer that numbers this gateway's appends; replaced when numbers were lost."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kafka-store", daemon=True)
+        self._thread.start()
+        self._lock = threading.Lock()
+        self._dirty: set[KafkaLog] = set()
+        self._is_waking = False
+        self._logs: dict[TopicPartition, KafkaLog] = {}
+        self._ready: dict[int, dict[KafkaLog, None]] = {}
+        self._senders: dict[int, asyncio.Task[None]] = {}
+        self._homeless: dict[KafkaLog, KafkaError] = {}
+        self._rehoming: asyncio.Task[None] | None = None
+        self._followers: dict[int, asyncio.Task[None]] = {}
+        self._following: dict[int, asyncio.Event] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    # -- opening and closing
+
+    def open(self) -> None:
+        """Connect to the cluster. Raises KafkaError."""
+        self.wait(self._open())
+
+    async def _open(self) -> None:
+        await self.cluster.refresh()
+        self.producer = await self.cluster.init_producer_id(10)
+        self._poller = asyncio.ensure_future(self._poll())
+
+    def open_log(self, where: TopicPartition, topic_id: str) -> KafkaLog:
+        """Open one partition of a topic that exists. Raises KafkaError."""
+        return self.wait(self.open_log_soon(where, topic_id))
+
+    async def open_log_soon(self, where: TopicPartition, topic_id: str) -> KafkaLog:
+        """Open the same, in the store's thread. Raises KafkaError."""
+        log = KafkaLog(self, where, topic_id)
+        await log.locate()
+        self._logs[where] = log
+        return log
+
+    def forget(self, log: KafkaLog) -> None:
+        """Do nothing for a log any more."""
+        self._logs.pop(log.where, None)
+
+    def wait(self, work: Coroutine[Any, Any, _Result], timeout_s: float = 60.0) -> _Result:
+        """Run something in the store's thread and return its result. Not to be called in that thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the store's thread cannot wait for itself")
+        if self._is_closed:
+            work.close()
+            raise LogError("the store is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise LogError(f"the cluster did not answer within {timeout_s:.0f} s") from None
+
+    def start(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Future[_Result]:
+        """Run something in the store's thread, and return a future of the caller's event loop."""
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def close(self) -> None:
+        """Close all logs and connections. Idempotent."""
+        if self._is_closed:
+            return
+        for log in list(self._logs.values()):
+            log.close()
+        self.wait(self._close())
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _close(self) -> None:
+        tasks = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await self.cluster.close()
+        if tasks:
+            await asyncio.wait(tasks)
+        for log in {*self._homeless, *(one for ready in self._ready.values() for one in ready)}:
+            if log.writer.in_flight is not None:
+                log.writer.failed(Unreachable("the gateway is stopping"))
+
+    # -- sending
+
+    def wake(self, log: KafkaLog) -> None:
+        """Send what waits in a log, soon. From any thread."""
+        with self._lock:
+            self._dirty.add(log)
+            if self._is_waking or self._is_closed:
+                return
+            self._is_waking = True
+        self._loop.call_soon_threadsafe(self._dispatch)
+
+    def _dispatch(self) -> None:
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
+            self._is_waking = False
+        for log in dirty:
+            self._send_soon(log)
+
+    def _send_soon(self, log: KafkaLog) -> None:
+        if log in self._homeless:
+            return
+        node = self.cluster.leader(log.where)
+        if node is None:
+            self._rehome(log, Unreachable(f"{log.where.topic}/{log.where.partition} has no leader"))
+            return
+        self._ready.setdefault(node, {})[log] = None
+        sender = self._senders.get(node)
+        if sender is None or sender.done():
+            self._senders[node] = self._loop.create_task(self._send(node))
+
+    async def _send(self, node: int) -> None:
+        """Send what waits for the partitions of one broker, until nothing does."""
+        while ready := self._ready.pop(node, None):
+            logs = {log.where: log for log in ready}
+            batches = {where: sent.encoded for where, log in logs.items() if (sent := log.next_batch()) is not None}
+            if not batches:
+                continue
+            try:
+                results: Mapping[TopicPartition, Produced | Refused] = await self.cluster.produce(
+                    node, batches, _PRODUCE_TIMEOUT_S
+                )
+            except KafkaError as error:
+                for where in batches:
+                    self._rehome(logs[where], error)
+                continue
+            for where in batches:
+                await self._finish(logs[where], results.get(where, Unreachable("the broker left the partition out")))
+
+    async def _finish(self, log: KafkaLog, result: Produced | KafkaError) -> None:
+        sent = log.writer.in_flight
+        assert sent is not None
+        if isinstance(result, Produced):
+            log.acknowledged(*result)
+        elif not isinstance(result, Refused) or result.code in RETRIABLE:
+            self._rehome(log, result)
+            return
+        elif not sent.is_own and await self._is_known(log, result):
+            log.acknowledged(-1, -1)
+        else:
+            if sent.is_own and result.code != ErrorCode.MESSAGE_TOO_LARGE:
+                _logger.error("%s/%s refuses a batch of this gateway: %s", *log.where, result)
+            log.writer.failed(result)
+        if sent.is_own and not isinstance(result, Produced):
+            await self._renew_producer()
+        self._send_soon(log)
+
+    async def _is_known(self, log: KafkaLog, error: Refused) -> bool:
+        """Return whether a numbered batch that was refused for its numbers is older than what is stored.
+
+        A broker remembers the last five batches of a producer; an older duplicate is out of order for it.
+        """
+        sent = log.writer.in_flight
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or sent is None or not sent.appends:
+            return False
+        numbering = sent.appends[0].numbering
+        node = self.cluster.leader(log.where)
+        if numbering is None or node is None:
+            return False
+        values = {"topics": [{"name": log.where.topic, "partition_indexes": [log.where.partition]}]}
+        with suppress(KafkaError):
+            answer = await self.cluster.ask(node, "control", Api.DESCRIBE_PRODUCERS, values)
+            for one in answer.topics[0].partitions[0].active_producers:
+                if (one.producer_id, one.producer_epoch) == numbering[:2]:
+                    last = numbering.first + sent.total - 1 & 0x7FFFFFFF
+                    return bool((one.last_sequence - last & 0x7FFFFFFF) < 1 << 30)
+        return False
+
+    async def _renew_producer(self) -> None:
+        """Number appends anew, after some whose fate is unknown."""
+        with suppress(KafkaError):
+            self.producer = await self.cluster.init_producer_id(_PRODUCE_TIMEOUT_S)
+
+    def _rehome(self, log: KafkaLog, error: KafkaError) -> None:
+        """Have a log's appends sent again when its leader is known."""
+        log.writer.note_failure(error)
+        self._homeless[log] = error
+        if self._rehoming is None or self._rehoming.done():
+            self._rehoming = self._loop.create_task(self._find_leaders())
+
+    async def _find_leaders(self) -> None:
+        wait_s = _RETRY_S
+        while self._homeless:
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _MAX_RETRY_S)
+            with suppress(KafkaError):
+                await self.cluster.refresh([*{log.where.topic for log in self._homeless}])
+            homeless, self._homeless = self._homeless, {}
+            renew = False
+            for log, error in homeless.items():
+                sent = log.next_batch()
+                if sent is None:
+                    continue
+                if time.monotonic() >= sent.deadline_s:
+                    renew = renew or sent.is_own
+                    log.writer.failed(error)
+                    if log.next_batch() is None:
+                        continue
+                if self.cluster.leader(log.where) is None:
+                    self._homeless[log] = error
+                else:
+                    self._send_soon(log)
+            if renew:
+                await self._renew_producer()
+
+    # -- following
+
+    def watch(self, log: KafkaLog) -> None:
+        """Follow the end of a log from now on. From any thread."""
+        if not self._is_closed:
+            self._loop.call_soon_threadsafe(self._follow_soon, log)
+
+    def grown(self, log: KafkaLog) -> None:
+        """Have a log read what was appended to it. In the store's thread."""
+        self._follow_soon(log)
+
+    def _follow_soon(self, log: KafkaLog) -> None:
+        node = self.cluster.leader(log.where)
+        if node is None:
+            return
+        self._following.setdefault(node, asyncio.Event()).set()
+        follower = self._followers.get(node)
+        if follower is None or follower.done():
+            self._followers[node] = self._loop.create_task(self._follow(node))
+
+    async def _follow(self, node: int) -> None:
+        """Read the ends of the watched partitions that a broker leads, for as long as there are any."""
+        wanted = self._following[node]
+        failures = 0
+        while True:
+            logs = {
+                log.where: log
+                for log in list(self._logs.values())
+                if (log.is_watched or log.is_behind) and self.cluster.leader(log.where) == node
+            }
+            if not logs:
+                wanted.clear()
+                await wanted.wait()
+                continue
+            positions = {where: log.position for where, log in logs.items()}
+            try:
+                found = await self.cluster.fetch(node, positions, purpose="follow", wait_s=_FOLLOW_WAIT_S)
+            except KafkaError as error:
+                found = dict.fromkeys(positions, Refused(ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
+            is_well = True
+            for where, result in found.items():
+                is_well = await self._take(logs[where], positions[where], result) and is_well
+            failures = 0 if is_well else failures + 1
+            if failures:
+                await asyncio.sleep(min(_RETRY_S * failures, _MAX_RETRY_S))
+                with suppress(KafkaError):
+                    await self.cluster.refresh()
+                for log in logs.values():
+                    self._follow_soon(log)  # another broker may lead it now
+
+    async def _take(self, log: KafkaLog, offset: int, result: Fetched | Refused) -> bool:
+        """Take what was found at the end of a log, and return whether it could be read."""
+        try:
+            if isinstance(result, Refused):
+                if result.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    await log.locate()
+                    return True
+                return False
+            log.take(result, offset)
+            return True
+        except BatchError as error:
+            _logger.error("%s/%s: records at offset %d cannot be read: %s", *log.where, offset, error)
+            return False
+        except KafkaError:
+            return False
+
+    async def _poll(self) -> None:
+        """Look now and then where partitions end that nobody watches."""
+        while True:
+            await asyncio.sleep(_POLL_S)
+            idle = {log.where: log for log in list(self._logs.values()) if not log.is_watched}
+            if not idle:
+                continue
+            try:
+                found = await self.cluster.list_offsets(dict.fromkeys(idle, LATEST))
+                for where, one in found.items():
+                    if not one.error_code and one.offset > idle[where].position and where in self._logs:
+                        await idle[where].locate()
+                if len(found) < len(idle) or any(one.error_code for one in found.values()):
+                    await self.cluster.refresh()
+            except KafkaError as error:
+                _logger.info("the ends of partitions cannot be looked up: %s", error)
+                with suppress(KafkaError):
+                    await self.cluster.refresh()

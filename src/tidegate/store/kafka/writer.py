@@ -1,0 +1,227 @@
+"""What waits to be appended to a partition, and the one record batch of it that is on its way to the leader."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidegate.kafka.records import RecordBatch
+from tidegate.log import Appended, LogClosed, LogError, WriteFailure
+from tidegate.log.group import OnDurable
+from tidegate.store.client.cluster import TopicPartition
+from tidegate.store.client.connection import KafkaError
+from tidegate.store.kafka.records import Marker, encode_marker, encode_messages
+
+_logger = logging.getLogger(__name__)
+MAX_BATCH_BYTES = 900_000
+"""A record batch is closed before it gets larger; Kafka's own limit (max.message.bytes) is 1,048,588 by default."""
+MAX_PENDING_BYTES = 64 << 20
+DELIVERY_TIMEOUT_S = 20.0
+"""How long appends are retried before their publishers are told to try again."""
+_RECORD_BYTES = 24
+_MAX_SEQUENCE = 2**31 - 1
+
+
+class Numbering(NamedTuple):
+    """The numbers that an idempotent producer gave its events: its id, its epoch, and that of the first event."""
+
+    producer_id: int
+    epoch: int
+    first: int
+
+
+@dataclass(slots=True)
+class Append:
+    """Events to be stored atomically, and the callback to notify. A record batch is stored in place of events."""
+
+    events: Sequence[bytes | memoryview]
+    on_durable: OnDurable
+    numbering: Numbering | None = None
+    batch: RecordBatch | None = None
+
+    @property
+    def size(self) -> int:
+        """About as many bytes as it takes in a record batch."""
+        if self.batch is not None:
+            return len(self.batch.data)
+        return sum(map(len, self.events)) + _RECORD_BYTES * len(self.events)
+
+    @property
+    def total(self) -> int:
+        """How many events there are."""
+        return len(self.events) if self.batch is None else self.batch.count
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A record batch on its way to the leader, and the appends in it (none for a marker).
+
+    It is sent again, byte for byte, until the cluster has answered or the time for it is over, so the broker knows a
+    repetition by its producer's numbers.
+
+    Attributes:
+        encoded: The record batch.
+        appends: The appends, in order.
+        deadline_s: When the time for it is over, by the monotonic clock.
+        is_own: Whether the gateway numbered it, and not a client.
+        total: How many records it has.
+    """
+
+    encoded: bytes
+    appends: list[Append]
+    deadline_s: float
+    is_own: bool
+    total: int
+
+
+class Writer:
+    """The appends of one partition. Methods may be called from any thread, unless they say otherwise."""
+
+    def __init__(self, where: TopicPartition, producer: Callable[[], tuple[int, int]]) -> None:
+        """`producer` returns the id and epoch that number this gateway's appends."""
+        self._where = where
+        self._new_producer = producer
+        self._lock = threading.Lock()
+        self._pending: deque[Append] = deque()
+        self._pending_bytes = 0
+        self._producer: tuple[int, int] | None = None
+        self._next_number = 0
+        self._is_closed = False
+        self._failure: tuple[str, float] | None = None
+        self.in_flight: InFlight | None = None
+        self.is_marker_wanted = False
+        self.refused_appends = 0
+        self.last_write_s = 0.0
+
+    @property
+    def failure(self) -> WriteFailure | None:
+        """Why the cluster takes no events now; None if it does."""
+        failure = self._failure
+        return None if failure is None else WriteFailure(failure[0], failure[1], self.refused_appends, 0)
+
+    def submit(self, append: Append) -> bool:
+        """Add an append, and return whether nothing was waiting before it. Raises LogClosed."""
+        size = append.size
+        with self._lock:
+            if self._is_closed:
+                raise LogClosed("the log is closed")
+            if not self._pending or self._pending_bytes + size <= MAX_PENDING_BYTES:
+                self._pending.append(append)
+                self._pending_bytes += size
+                return len(self._pending) == 1
+        self._refuse([append], f"{self._pending_bytes >> 20} MB wait for the partition already")
+        return False
+
+    def next_batch(self, marker: Callable[[], Marker]) -> InFlight | None:
+        """Return what is to be sent now: the batch that is being sent, or one of what waits. In the store's thread."""
+        if self.in_flight is not None:
+            return self.in_flight
+        with self._lock:
+            group = self._take_group()
+        now_ms = time.time_ns() // 1_000_000
+        deadline_s = time.monotonic() + DELIVERY_TIMEOUT_S
+        if not group:
+            if not self.is_marker_wanted:
+                return None
+            encoded = encode_marker(marker(), now_ms, self._own_numbers(1))
+            self.in_flight = InFlight(encoded, [], deadline_s, True, 1)
+            return self.in_flight
+        first = group[0]
+        total = sum(append.total for append in group)
+        if first.batch is not None:
+            encoded, is_own = bytes(first.batch.data), False
+        elif first.numbering is not None:
+            encoded, is_own = encode_messages(first.events, now_ms, first.numbering), False
+        else:
+            events = first.events if len(group) == 1 else [event for append in group for event in append.events]
+            encoded, is_own = encode_messages(events, now_ms, self._own_numbers(total)), True
+        self.in_flight = InFlight(encoded, group, deadline_s, is_own, total)
+        return self.in_flight
+
+    def _take_group(self) -> list[Append]:
+        """Take the appends that go into one record batch: all that fit, or one that has a batch of its own."""
+        group: list[Append] = []
+        size = 0
+        pending = self._pending
+        while pending:
+            append = pending[0]
+            is_alone = append.batch is not None or append.numbering is not None
+            if group and (is_alone or size + append.size > MAX_BATCH_BYTES):
+                break
+            group.append(pending.popleft())
+            size += append.size
+            if is_alone:
+                break
+        self._pending_bytes -= size
+        return group
+
+    def _own_numbers(self, total: int) -> tuple[int, int, int]:
+        if self._producer is None:
+            self._producer, self._next_number = self._new_producer(), 0
+        first = self._next_number
+        self._next_number = (first + total) & _MAX_SEQUENCE
+        return (*self._producer, first)
+
+    def take_acknowledged(self) -> InFlight:
+        """Return the batch being sent, which was appended, and be ready for the next. In the store's thread."""
+        sent, self.in_flight = self.in_flight, None
+        assert sent is not None
+        self._failure = None
+        self.last_write_s = time.time()
+        if not sent.appends:
+            self.is_marker_wanted = False
+        return sent
+
+    def failed(self, error: KafkaError) -> None:
+        """Report that the batch being sent was refused, or that the time for it is over. In the store's thread."""
+        sent, self.in_flight = self.in_flight, None
+        assert sent is not None
+        if sent.is_own:
+            self._producer = None  # its numbers have a gap now
+        self.is_marker_wanted = False
+        self._refuse(sent.appends, str(error))
+
+    def note_failure(self, error: KafkaError) -> None:
+        """Report that the cluster takes no events now, and that it is tried again."""
+        if self._failure is None:
+            self._failure = str(error), time.time()
+
+    def _refuse(self, appends: Sequence[Append], reason: str) -> None:
+        if self._failure is None and appends:
+            self._failure = reason, time.time()
+        self.refused_appends += len(appends)
+        error = LogError(f"{self._where.topic}/{self._where.partition} cannot take events now: {reason}")
+        for append in appends:
+            call(append.on_durable, error)
+
+    def close(self) -> None:
+        """Fail what waits. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            pending, self._pending = list(self._pending), deque()
+            self._pending_bytes = 0
+        for append in pending:
+            call(append.on_durable, LogClosed("the log is closed"))
+
+
+def notify(sent: InFlight, base_offset: int, enqueued_time_ms: int) -> None:
+    """Tell the publishers where their events are; an offset of -1 is one that the broker has forgotten."""
+    number = base_offset
+    for append in sent.appends:
+        total = append.total
+        last = number + total - 1 if base_offset >= 0 else -1
+        call(append.on_durable, Appended(number, total, number, last, enqueued_time_ms))
+        number = number + total if base_offset >= 0 else -1
+
+
+def call(callback: Callable[..., None], *arguments: object) -> None:
+    """Call a callback; an exception is logged and not propagated."""
+    try:
+        callback(*arguments)
+    except Exception:
+        _logger.exception("a callback of the store failed")

@@ -1,0 +1,199 @@
+"""A cluster of Apache Kafka on loopback: three nodes, and a link that can be cut in front of each listener."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.jars import class_path, free_ports, java
+from tests.kafka.links import Link, Links
+from tests.patience import eventually
+
+FOLDER = Path(__file__).parent
+
+
+class Cluster:
+    """Nodes that are brokers and controllers at once.
+
+    Attributes:
+        clients: The addresses at which each named client reaches the brokers, over links of its own.
+        to_broker: By client and node, the link between them. The client "brokers" is the other brokers.
+        to_controller: By node, the link over which the others reach its controller.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        links: Links,
+        *,
+        nodes: int = 3,
+        clients: Sequence[str] = ("a",),
+        settings: Mapping[str, str] | None = None,
+        skew_ms: Mapping[int, int] | None = None,
+    ) -> None:
+        """Prepare the folders of the nodes. `skew_ms` says by how much the clocks of some nodes are wrong."""
+        self.nodes = range(nodes)
+        self._folder = folder
+        self._skew_ms = skew_ms or {}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._stopped: set[int] = set()
+        listeners = [*clients, "brokers"]
+        ports = {name: free_ports(nodes) for name in (*listeners, "controller")}
+        near = {name: free_ports(nodes) for name in (*listeners, "controller")}
+        self.to_broker: dict[tuple[str, int], Link] = {}
+        self.to_controller: dict[int, Link] = {}
+        for node in self.nodes:
+            for name in listeners:
+                self.to_broker[name, node] = links.link(near[name][node], ports[name][node])
+            self.to_controller[node] = links.link(near["controller"][node], ports["controller"][node])
+        self.clients = {name: ",".join(f"127.0.0.1:{port}" for port in near[name]) for name in clients}
+        voters = ",".join(f"{node + 1}@127.0.0.1:{near['controller'][node]}" for node in self.nodes)
+        identity = _random_id()
+        for node in self.nodes:
+            place = folder / str(node)
+            (place / "log").mkdir(parents=True)
+            meta = f"version=1\ncluster.id={identity}\nnode.id={node + 1}\ndirectory.id={_random_id()}\n"
+            (place / "log" / "meta.properties").write_text(meta, encoding="utf-8")
+            mine = {name: ports[name][node] for name in ports}
+            advertised = {name: near[name][node] for name in listeners}
+            text = {**_settings(place, node, voters, mine, advertised, min(3, nodes)), **(settings or {})}
+            (place / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in text.items()), encoding="utf-8")
+
+    def start(self, *nodes: int) -> None:
+        """Start some nodes, all by default, and wait until they serve."""
+        for node in nodes or self.nodes:
+            self.launch(node)
+        for node in nodes or self.nodes:
+            self.wait(node)
+
+    def launch(self, node: int) -> None:
+        """Start a node without waiting for it."""
+        place = self._folder / str(node)
+        path = class_path(FOLDER)
+        skew: list[str] = []
+        if self._skew_ms:
+            path = f"{skewed_clock()}:{path}"
+            skew = [f"-Dskew={self._skew_ms.get(node, 0)}"]
+        options = ["-Xmx256m", *skew]
+        command = java(*options, "-cp", path, "kafka.Kafka", str(place / "server.properties"))
+        with (place / "output").open("wb") as output:
+            self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def wait(self, node: int) -> None:
+        """Wait until a node that was launched serves."""
+        output = self._folder / str(node) / "output"
+        address = next(iter(self.clients.values())).split(",")[node]
+
+        def serves() -> bool:
+            text = output.read_text(encoding="utf-8", errors="replace")
+            assert self._processes[node].poll() is None, text[-2000:]
+            try:
+                client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+                return node + 1 in client.list_topics(timeout=1).brokers
+            except KafkaException:
+                return False
+
+        eventually(serves)
+
+    def kill(self, node: int) -> None:
+        """Kill a node without a chance to put anything in order."""
+        process = self._processes.pop(node, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self, node: int) -> None:
+        """Stop the process of a node as it is."""
+        os.kill(self._processes[node].pid, signal.SIGSTOP)
+        self._stopped.add(node)
+
+    def resume(self, node: int) -> None:
+        """Let it go on."""
+        os.kill(self._processes[node].pid, signal.SIGCONT)
+        self._stopped.discard(node)
+
+    def is_running(self, node: int) -> bool:
+        """Return whether a node runs and is not paused."""
+        return node in self._processes and node not in self._stopped
+
+    def stop(self) -> None:
+        """Kill all nodes."""
+        for node in self.nodes:
+            self.kill(node)
+
+
+@contextmanager
+def cluster(
+    *,
+    nodes: int = 3,
+    clients: Sequence[str] = ("a",),
+    settings: Mapping[str, str] | None = None,
+    skew_ms: Mapping[int, int] | None = None,
+) -> Iterator[Cluster]:
+    """A cluster that has started."""
+    with tempfile.TemporaryDirectory(prefix="tg-cluster-") as name:
+        links = Links()
+        started = Cluster(Path(name), links, nodes=nodes, clients=clients, settings=settings, skew_ms=skew_ms)
+        try:
+            started.start()
+            yield started
+        finally:
+            started.stop()
+            links.close()
+
+
+def skewed_clock() -> Path:
+    """Return a folder with Kafka's clock class, replaced by one that is wrong by the property `skew`, in ms."""
+    folder = FOLDER / "jars" / "skew"
+    if not (folder / "compiled").exists():
+        source = FOLDER / "SystemTime.java"
+        command = [java()[0].removesuffix("java") + "javac", "-cp", class_path(FOLDER), "-d", str(folder), str(source)]
+        subprocess.run(command, check=True, capture_output=True)
+        (folder / "compiled").touch()
+    return folder
+
+
+def _random_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def _settings(
+    place: Path, node: int, voters: str, ports: Mapping[str, int], advertised: Mapping[str, int], replication: int
+) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node + 1),
+        "controller.quorum.voters": voters,
+        "listeners": ",".join(f"{name.upper()}://127.0.0.1:{port}" for name, port in ports.items()),
+        "advertised.listeners": ",".join(f"{name.upper()}://127.0.0.1:{port}" for name, port in advertised.items()),
+        "listener.security.protocol.map": ",".join(f"{name.upper()}:PLAINTEXT" for name in ports),
+        "inter.broker.listener.name": "BROKERS",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(place / "log"),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": str(replication),
+        "offsets.topic.num.partitions": "1",
+        "num.network.threads": "1",
+        "num.io.threads": "2",
+        "log.cleaner.threads": "1",
+        "num.replica.fetchers": "1",
+        "background.threads": "2",
+        "remote.log.manager.thread.pool.size": "1",
+        # A dead node must be noticed soon.
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "3000",
+        "controller.quorum.election.timeout.ms": "500",
+        "controller.quorum.fetch.timeout.ms": "1500",
+        "controller.quorum.election.backoff.max.ms": "500",
+        "replica.lag.time.max.ms": "3000",
+    }

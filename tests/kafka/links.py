@@ -1,0 +1,124 @@
+"""Network links that tests can cut: a small TCP proxy for each, all in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Link:
+    """A port of loopback that leads to another one.
+
+    Attributes:
+        port: Where the near side connects.
+        delay_s: How long what is sent takes, each way.
+    """
+
+    def __init__(self, links: Links, port: int, target: int) -> None:
+        """Use `Links.link`."""
+        self.port = port
+        self.delay_s = 0.0
+        self._links = links
+        self._target = target
+        self._open = {"there": asyncio.Event(), "back": asyncio.Event()}
+        self._writers: set[asyncio.StreamWriter] = set()
+        for event in self._open.values():
+            event.set()
+
+    def cut(self, *, there: bool = True, back: bool = True) -> None:
+        """Hold what is sent in these directions; connections stay, and are accepted, as if packets were lost."""
+        self._links.call(self._set(there, back, is_open=False))
+
+    def mend(self) -> None:
+        """Carry everything again, what was held too."""
+        self.delay_s = 0.0
+        self._links.call(self._set(True, True, is_open=True))
+
+    def reset(self) -> None:
+        """End the connections."""
+        self._links.call(self._reset())
+
+    async def _set(self, there: bool, back: bool, *, is_open: bool) -> None:
+        for name, chosen in (("there", there), ("back", back)):
+            if chosen:
+                event = self._open[name]
+                if is_open:
+                    event.set()
+                else:
+                    event.clear()
+
+    async def _reset(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        self._writers.add(writer)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            self._writers.discard(writer)
+            writer.transport.abort()
+            return
+        self._writers.add(far_writer)
+        with suppress(asyncio.CancelledError):  # the end of the test
+            await asyncio.gather(
+                self._carry(reader, far_writer, self._open["there"]),
+                self._carry(far_reader, writer, self._open["back"]),
+            )
+        self._writers -= {writer, far_writer}
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event) -> None:
+        with suppress(OSError):
+            while data := await reader.read(_CHUNK_BYTES):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                await is_open.wait()
+                writer.write(data)
+                await writer.drain()
+        await is_open.wait()
+        writer.close()
+
+
+class Links:
+    """The thread of some links."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run something in the thread of the links."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def link(self, port: int, target: int) -> Link:
+        """Return a link from one port to another."""
+
+        async def start() -> Link:
+            link = Link(self, port, target)
+            await asyncio.start_server(link.serve, "127.0.0.1", port)
+            return link
+
+        found = self.call(start())
+        assert isinstance(found, Link)
+        return found
+
+    def close(self) -> None:
+        """End everything."""
+
+        async def end() -> None:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.call(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,133 @@
+"""Numbers, times and lower bounds of a partition, whatever the brokers' clocks do and wherever reading begins."""
+
+import asyncio
+from itertools import accumulate
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.store.kafka.simulated import WHERE, SimulatedPartition
+from tidegate.log import EventBatch
+from tidegate.store.kafka.log import KafkaLog, running_maximum_ms
+from tidegate.store.kafka.records import Marker, encode_marker, encode_messages
+
+PRODUCER = (1, 0, 0)
+
+stamps = st.lists(st.tuples(st.integers(1, 60_000), st.integers(0, 4)), min_size=1, max_size=12)
+"""The stamps of batches, and how many events each has; none is a marker."""
+
+
+def filled(batches: list[tuple[int, int]]) -> tuple[SimulatedPartition, list[tuple[int, int, bytes]]]:
+    """Return a partition, and the number, enqueued time and content of each event in it."""
+    partition = SimulatedPartition()
+    expected: list[tuple[int, int, bytes]] = []
+    last, last_ms, highest = -1, 0, 0
+    for stamp_ms, count in batches:
+        highest = max(highest, stamp_ms)
+        if not count:
+            partition.append(encode_marker(Marker(last, last_ms, partition.end), 1, PRODUCER), stamp_ms)
+            continue
+        events = [b"%d" % (partition.end + index) for index in range(count)]
+        first = partition.append(encode_messages(events, 1, PRODUCER), stamp_ms)
+        expected += [(first + index, highest, event) for index, event in enumerate(events)]
+        last, last_ms = expected[-1][:2]
+    return partition, expected
+
+
+def opened(partition: SimulatedPartition) -> KafkaLog:
+    log = KafkaLog(SimpleNamespace(cluster=partition, wake=lambda log: None, forget=lambda log: None), WHERE, "id")
+    asyncio.run(log.locate())
+    return log
+
+
+def flat(batches: list[EventBatch]) -> list[tuple[int, int, bytes]]:
+    return [
+        (batch.base_sequence_number + index, batch.enqueued_time_ms, event)
+        for batch in batches
+        for index, event in enumerate(batch.events)
+    ]
+
+
+@given(st.lists(st.integers(1, 2**40), min_size=1, max_size=20))
+def test_the_running_maximum_is_found_without_reading_what_lies_before(stamps_ms: list[int]) -> None:
+    partition = SimulatedPartition()
+    for stamp_ms in stamps_ms:
+        partition.append(encode_messages([b"x", b"y"], 1, PRODUCER), stamp_ms)
+    highest = [0, *(value for stamp in accumulate(stamps_ms, max) for value in (stamp, stamp))]
+    for offset in range(partition.end + 1):
+        partition.lookups = 0
+        assert asyncio.run(running_maximum_ms(partition, WHERE, offset)) == highest[offset]
+        assert partition.lookups < 2 * 45
+
+
+def test_clocks_that_agree_cost_one_question() -> None:
+    partition, _ = filled([(stamp_ms, 1) for stamp_ms in range(1, 50)])
+    asyncio.run(running_maximum_ms(partition, WHERE, 40))
+    assert partition.lookups == 2  # where the partition begins, and whether there was a later stamp
+
+
+@given(stamps, st.integers(1, 200))
+def test_wherever_reading_begins_events_have_the_same_numbers_and_times(
+    batches: list[tuple[int, int]], max_bytes: int
+) -> None:
+    partition, expected = filled(batches)
+    log = opened(partition)
+    assert log.next_sequence_number == (expected[-1][0] + 1 if expected else 0)
+    assert log.last_enqueued_time_ms == (expected[-1][1] if expected else 0)
+    assert log.is_empty == (not expected)
+    for first in range(partition.end + 1):
+        found: list[tuple[int, int, bytes]] = []
+        position = first
+        while batch := asyncio.run(log.read(position, max_bytes=max_bytes)):
+            found += flat(batch)
+            position = found[-1][0] + 1
+        assert found == [event for event in expected if event[0] >= first]
+
+
+@given(stamps, st.integers(1, 60_000))
+def test_a_position_by_time_is_the_first_event_at_it_or_after(batches: list[tuple[int, int]], time_ms: int) -> None:
+    partition, expected = filled(batches)
+    log = opened(partition)
+    found = asyncio.run(log.find_time(time_ms, inclusive=True))
+    due = [number for number, enqueued_ms, _ in expected if enqueued_ms >= time_ms]
+    if due:
+        # markers, which nobody sees, may lie before the event
+        assert found <= due[0]
+        assert not [number for number, _, _ in expected if found <= number < due[0]]
+    else:
+        assert found == log.next_sequence_number
+
+
+@given(stamps, stamps)
+def test_no_event_comes_before_a_lower_bound(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> None:
+    bound = opened(filled(before)[0]).arrival_lower_bound()
+    _, expected = filled([*before, *after])
+    assert all(
+        enqueued_ms >= bound.lower_bound_ms
+        for number, enqueued_ms, _ in expected
+        if number >= bound.next_sequence_number
+    )
+
+
+def test_a_marker_raises_the_bound_of_an_idle_partition() -> None:
+    before = opened(filled([(100, 1)])[0]).arrival_lower_bound()
+    after = opened(filled([(100, 1), (900, 0)])[0]).arrival_lower_bound()
+    assert (before.lower_bound_ms, after.lower_bound_ms) == (100, 900)
+    assert before.next_sequence_number == after.next_sequence_number == 1
+
+
+def test_an_event_between_a_marker_and_what_its_writer_knew_is_found() -> None:
+    partition, _ = filled([(100, 1), (200, 3)])
+    partition.append(encode_marker(Marker(0, 100, 1), 1, PRODUCER), 300)
+    log = opened(partition)
+    assert (log.next_sequence_number, log.last_enqueued_time_ms) == (4, 200)
+
+
+def test_limits_of_a_read() -> None:
+    partition, expected = filled([(5, 4), (6, 4)])
+    log = opened(partition)
+    assert flat(asyncio.run(log.read(1, max_events=2))) == expected[1:3]
+    assert flat(asyncio.run(log.read(0, max_events=6))) == expected[:6]
+    assert flat(asyncio.run(log.read(0, max_bytes=0))) == expected[:1]
+    assert asyncio.run(log.read(8)) == []

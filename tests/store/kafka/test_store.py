@@ -1,0 +1,230 @@
+"""Gateways on a real cluster: appends, followers, markers, and leaders that are killed, stopped or cut off."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.cluster import Cluster, cluster
+from tests.patience import PATIENCE_S, eventually
+from tidegate.log import Appended, EventBatch, LogError
+from tidegate.store.client.cluster import TopicPartition
+from tidegate.store.client.settings import read_settings
+from tidegate.store.kafka import writer
+from tidegate.store.kafka.log import KafkaLog
+from tidegate.store.kafka.store import KafkaStore
+from tidegate.store.kafka.writer import Numbering
+
+_names = (f"topic-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Cluster]:
+    """Three brokers; the clock of the second is 30 seconds ahead."""
+    with cluster(clients=("a", "b"), skew_ms={1: 30_000}) as started:
+        yield started
+
+
+def new_topic(kafka: Cluster, *, leader: int = 0, min_in_sync: int = 2) -> TopicPartition:
+    """Create a topic of one partition that begins with a certain leader."""
+    name = next(_names)
+    replicas = [[leader + 1, *(node + 1 for node in kafka.nodes if node != leader)]]
+    settings = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": str(min_in_sync)}
+    client = AdminClient({"bootstrap.servers": kafka.clients["a"], "log_level": 0})
+    topic = NewTopic(name, num_partitions=1, replica_assignment=replicas, config=settings)
+    client.create_topics([topic])[name].result(PATIENCE_S)
+    return TopicPartition(name, 0)
+
+
+@contextmanager
+def gateway(kafka: Cluster, client: str = "a") -> Iterator[KafkaStore]:
+    store = KafkaStore(read_settings(kafka.clients[client]))
+    try:
+        store.open()
+        yield store
+    finally:
+        store.close()
+
+
+def opened(store: KafkaStore, where: TopicPartition) -> KafkaLog:
+    eventually(lambda: store.wait(store.cluster.partitions(where.topic)))
+    return store.open_log(where, "id")
+
+
+class Outcome:
+    """What became of an append."""
+
+    def __init__(self, log: KafkaLog, events: Sequence[bytes], numbering: Numbering | None = None) -> None:
+        self._is_done = threading.Event()
+        self._result: Appended | LogError | None = None
+        log.append(events, self._take, numbering)
+
+    def _take(self, result: Appended | LogError) -> None:
+        self._result = result
+        self._is_done.set()
+
+    def result(self) -> Appended | LogError:
+        assert self._is_done.wait(PATIENCE_S)
+        assert self._result is not None
+        return self._result
+
+    def stored(self) -> Appended:
+        result = self.result()
+        assert isinstance(result, Appended), result
+        return result
+
+
+def everything(log: KafkaLog, first: int = 0) -> list[tuple[int, int, bytes]]:
+    """What a log holds, after it has caught up with the other gateways."""
+    log._store.wait(log.catch_up())
+    found: list[tuple[int, int, bytes]] = []
+    while batches := log.read_batches(first):
+        found += flat(batches)
+        first = found[-1][0] + 1
+    return found
+
+
+def flat(batches: Sequence[EventBatch]) -> list[tuple[int, int, bytes]]:
+    return [
+        (batch.base_sequence_number + index, batch.enqueued_time_ms, event)
+        for batch in batches
+        for index, event in enumerate(batch.events)
+    ]
+
+
+def test_two_gateways_append_to_one_partition_and_read_the_same(kafka: Cluster) -> None:
+    where = new_topic(kafka)
+    with gateway(kafka, "a") as a, gateway(kafka, "b") as b:
+        one, other = opened(a, where), opened(b, where)
+        grew = threading.Event()
+        other.on_grow(grew.set)
+        assert Outcome(one, [b"1", b"2"]).stored().first_sequence_number == 0
+        assert one.next_sequence_number == 2
+        assert grew.wait(PATIENCE_S)
+        assert Outcome(other, [b"3"]).stored().first_sequence_number == 2
+        found = everything(one)
+        assert [event for _, _, event in found] == [b"1", b"2", b"3"]
+        assert found == everything(other) == everything(opened(b, where))
+        assert one.sequence_at_time(found[2][1], inclusive=True) <= 2
+        assert one.sequence_at_time(found[2][1], inclusive=False) == 3
+        assert (one.last_offset, one.last_enqueued_time_ms) == (2, found[2][1])
+
+
+def test_what_waits_is_stored_together_and_every_batch_entire(kafka: Cluster) -> None:
+    where = new_topic(kafka)
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        outcomes = [Outcome(log, [b"%d.%d" % (number, index) for index in range(50)]) for number in range(200)]
+        for number, outcome in enumerate(outcomes):
+            first = outcome.stored().first_sequence_number
+            expected = [b"%d.%d" % (number, index) for index in range(50)]
+            assert [event for _, _, event in flat(log.read_batches(first, max_events=50))] == expected
+        assert log.next_sequence_number == 10_000
+        times = {batch.enqueued_time_ms for batch in log.read_batches(0, max_bytes=8 << 20)}
+        assert len(times) < 200
+
+
+def test_a_waiting_job_raises_the_lower_bound_of_an_idle_partition(kafka: Cluster) -> None:
+    where = new_topic(kafka)
+    with gateway(kafka, "a") as a, gateway(kafka, "b") as b:
+        one, other = opened(a, where), opened(b, where)
+        first = Outcome(one, [b"1"]).stored().enqueued_time_ms
+        eventually(lambda: one.arrival_lower_bound().lower_bound_ms > first)
+        bound = one.arrival_lower_bound()
+        assert bound.next_sequence_number == one.next_sequence_number == 1
+        # the same holds in the log for everybody else
+        eventually(lambda: other.arrival_lower_bound().lower_bound_ms >= bound.lower_bound_ms)
+        stored = Outcome(other, [b"2"]).stored()
+        assert stored.enqueued_time_ms >= bound.lower_bound_ms
+        assert [(event, time_ms) for _, time_ms, event in everything(one)] == [
+            (b"1", first),
+            (b"2", everything(other)[1][1]),
+        ]
+        assert opened(b, where).next_sequence_number == stored.first_sequence_number + 1
+
+
+def test_a_numbered_batch_is_stored_once_and_a_gap_is_refused(kafka: Cluster) -> None:
+    where = new_topic(kafka)
+    with gateway(kafka, "a") as a, gateway(kafka, "b") as b:
+        one, other = opened(a, where), opened(b, where)
+        producer, epoch = a.producer[0] + 100_000, 0
+        numbers = Numbering(producer, epoch, 5)
+        first = Outcome(one, [b"5", b"6"], numbers).stored()
+        again = Outcome(other, [b"5", b"6"], numbers).stored()
+        assert first.first_sequence_number == again.first_sequence_number
+        refused = Outcome(one, [b"9"], Numbering(producer, epoch, 9)).result()
+        assert isinstance(refused, LogError)
+        assert "OUT_OF_ORDER" in str(refused)
+        for number in range(7, 15):
+            Outcome(one, [b"%d" % number], Numbering(producer, epoch, number)).stored()
+        # too old for the broker to remember where it is, but known to be stored
+        assert Outcome(other, [b"5", b"6"], numbers).stored().first_sequence_number == -1
+        assert [event for _, _, event in everything(one)] == [b"%d" % number for number in range(5, 15)]
+
+
+def test_a_leader_that_is_killed_costs_no_event_and_no_time_goes_back(kafka: Cluster) -> None:
+    where = new_topic(kafka, leader=1)  # its clock is ahead of the next leader's
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        before = Outcome(log, [b"before"]).stored()
+        kafka.kill(1)
+        try:
+            outcomes = [Outcome(log, [b"%d" % number]) for number in range(20)]
+            stored = [outcome.stored().first_sequence_number for outcome in outcomes]
+        finally:
+            kafka.start(1)
+        found = everything(opened(store, where))
+        assert stored == list(range(before.first_sequence_number + 1, before.first_sequence_number + 21))
+        assert [event for _, _, event in found] == [b"before", *(b"%d" % number for number in range(20))]
+        times = [time_ms for _, time_ms, _ in found]
+        assert times == sorted(times)
+        assert times[1] == times[0], "the clock of the new leader was behind"
+        # a reader that begins after the leader changed finds the same
+        assert everything(opened(store, where), 5) == found[5:]
+
+
+def test_a_leader_that_is_stopped_or_cut_off_delays_appends(kafka: Cluster) -> None:
+    where = new_topic(kafka, leader=2)
+    with gateway(kafka, "b") as store:
+        log = opened(store, where)
+        Outcome(log, [b"0"]).stored()
+        kafka.pause(2)
+        try:
+            assert Outcome(log, [b"1"]).stored().first_sequence_number == 1
+        finally:
+            kafka.resume(2)
+        leader = store.cluster.leader(where)
+        assert leader is not None
+        link = kafka.to_broker["b", leader - 1]
+        link.cut(there=False)  # requests arrive, answers do not: appends are repeated and must not be doubled
+        outcome = Outcome(log, [b"2"])
+        eventually(lambda: log.write_failure is not None)
+        link.mend()
+        assert outcome.stored().first_sequence_number == 2
+        assert [event for _, _, event in everything(log)] == [b"0", b"1", b"2"]
+
+
+def test_without_enough_replicas_publishers_try_again_and_readers_go_on(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "DELIVERY_TIMEOUT_S", 1.0)
+    where = new_topic(kafka, leader=0, min_in_sync=3)
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        Outcome(log, [b"0"]).stored()
+        kafka.kill(2)
+        try:
+            eventually(lambda: "NOT_ENOUGH_REPLICAS" in str(Outcome(log, [b"refused"]).result()))
+            assert log.write_failure is not None
+            assert everything(log)[0][2] == b"0"
+        finally:
+            kafka.start(2)
+        eventually(lambda: isinstance(Outcome(log, [b"1"]).result(), Appended))
+        assert log.write_failure is None
+        events = [event for _, _, event in everything(log)]
+        assert (events[0], events[-1]) == (b"0", b"1")
