@@ -107,7 +107,10 @@ let words = [];
 const samples = new Map();
 function sampleOf(input, isFresh = false) {
   if (isFresh || !samples.has(input)) {
-    const asked = get(`${job}/inputs/${encodeURIComponent(input)}/sample.json`).then(({ events }) => events.map((event) => ({ ...event, value: parsedBody(event.body) })));
+    const asked = get(`${job}/inputs/${encodeURIComponent(input)}/sample.json?preview=yes`).then(({ events, problem: reason }) => {
+      if (reason) throw new Refused(reason);
+      return events.map((event) => ({ ...event, value: parsedBody(event.body) }));
+    });
     samples.set(input, asked);
     asked.catch(() => samples.delete(input));
   }
@@ -182,6 +185,15 @@ function changed() {
   if (button) button.disabled = byId("compare").disabled = view.state.doc.toString() === saved;
 }
 
+/** Replace what is selected by what is typed. A browser would keep the look of the old text as an inline style, which the page forbids. */
+function replaceSelected(event, target) {
+  const { inputType, data, isComposing } = event;
+  if (inputType !== "insertText" || data == null || isComposing || isReadOnly || target.state.selection.main.empty || /^[([{'"]$/.test(data)) return false;
+  event.preventDefault();
+  target.dispatch(target.state.replaceSelection(data));
+  return true;
+}
+
 const nonce = document.querySelector('meta[name="style-nonce"]').content;
 const makeState = (doc) =>
   EditorState.create({
@@ -194,6 +206,7 @@ const makeState = (doc) =>
       linter(check, { delay: 350 }), autocompletion({ override: [complete] }),
       keymap.of([{ key: "Mod-s", run: () => { save(); return true; } }, { key: "Mod-Enter", run: () => { test(); return true; } },
         ...closeBracketsKeymap, ...completionKeymap, ...lintKeymap, ...defaultKeymap, ...historyKeymap, { ...indentWithTab, key: "Ctrl-]" }]),
+      EditorView.domEventHandlers({ beforeinput: replaceSelected }),
       EditorView.updateListener.of((update) => { if (update.docChanged) changed(); }),
     ],
   });

@@ -71,8 +71,11 @@ ODD_EVENTS: tuple[dict[str, Any], ...] = (
 )
 
 
-def visit(script: str, port: int | None, pictures: Path) -> dict[str, Any]:
-    """Run all scenarios of a script in one browser, and return what went wrong in each."""
+def visit(script: str, port: int | None, pictures: Path, **more: str) -> dict[str, Any]:
+    """Run all scenarios of a script in one browser, and return what went wrong in each.
+
+    What a script says of itself, such as how many clicks it took, is in the file of its name beside the pictures.
+    """
     chromium = program(*CHROMIUM)
     pictures = Path(os.environ.get("TIDEGATE_PICTURES") or pictures).absolute()
     pictures.mkdir(exist_ok=True)
@@ -82,6 +85,7 @@ def visit(script: str, port: int | None, pictures: Path) -> dict[str, Any]:
         "key": KEY,
         "chromiumPath": chromium,
         "pictures": str(pictures),
+        **more,
     }
     done = subprocess.run(
         [program("node"), script, json.dumps(settings)],
@@ -92,6 +96,7 @@ def visit(script: str, port: int | None, pictures: Path) -> dict[str, Any]:
         timeout=LONGEST_S,
     )
     assert done.returncode == 0, done.stderr
+    (pictures / f"{script}.txt").write_text(done.stderr, encoding="utf-8")
     return {one["name"]: one["problems"] for one in json.loads(done.stdout)}
 
 
@@ -141,6 +146,19 @@ def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
             definition = {"query": query, "inputs": inputs, "outputs": outputs, "state_dir": str(folder / name)}
             jobs.create(name, JobDocument(definition))
         yield running.server
+
+
+def test_a_first_day_from_signing_in_to_deleting_the_job(tmp_path: Path, pictures: Path) -> None:
+    jobs = Jobs(tmp_path / "service")
+    config = NamespaceConfig(name="emulatorNs1", event_hubs=(EventHubConfig(name="exits"),))
+    with BackgroundServer(config, tmp_path / "data", http_port=0, further_routes=[portal(jobs)]) as running, jobs:
+        client = Client(running.server.http_port)
+        exits = '{"booth": "north", "exit_time": "{{now}}"}'
+        assert client.post("/eventhubs/exits/send", {"body": exits, "repeat": 20}).status == 200
+        generator = client.post("/eventhubs/exits/generators", {"body": exits, "rate": 5}).data
+        found = visit("walk.mjs", running.server.http_port, pictures, table=str(tmp_path / "results.sqlite"))
+        client.post(f"/eventhubs/exits/generators/{generator['id']}/stop")
+    assert found == {"walk": []}
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,12 @@ class SectionRoutes:
         definition, name = self._definition(request), request.path_params["name"]
         if _of(definition.get("inputs", {}), name) is None:
             raise NotFound(f"the job has no input {name!r}")
-        found: Mapping[str, Any] = await self._workbench.ask("sample", definition=definition, input=name)
+        try:
+            found: Mapping[str, Any] = await self._workbench.ask("sample", definition=definition, input=name)
+        except ArgumentError as error:
+            if "preview" not in request.query_params:
+                raise
+            return {"events": [], "problem": error.description}  # nobody asked: the page shows it beside the query
         return found
 
     async def _output_sample(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
