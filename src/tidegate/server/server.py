@@ -282,7 +282,7 @@ class Server:
             self.namespace.storage.postpone(lambda: endpoint.write(self.data_dir))
 
     async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
-        web = WebListener(self.context, self, context)
+        web = WebListener(self.context, self, context, self._strangers)
         try:
             chosen = await web.start(self.settings.host, port)
         except OSError as error:

@@ -144,6 +144,33 @@ def exchange(port: int | None, data: bytes) -> bytes:
         return answer
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "answer"),
+    [
+        ("AMQP", SASL_HEADER, b""),
+        ("AMQP", PROTOCOLS["AMQP 0-9-1"], b""),
+        ("TLS", PROTOCOLS["TLS"], b"\x15\x03\x01\x00\x02\x02\x0a"),
+        ("Kafka's protocol (ApiVersions)", PROTOCOLS["Kafka's protocol (ApiVersions)"], b""),
+        ("MQTT", PROTOCOLS["MQTT"], b"\x20\x02\x00\x01"),
+        ("the PROXY protocol", PROTOCOLS["the PROXY protocol"], b""),
+    ],
+)
+def test_another_protocol_on_the_http_port_is_refused_at_once(
+    server: Server, says: Callable[[str], None], name: str, data: bytes, answer: bytes
+) -> None:
+    assert exchange(server.http_port, data) == answer
+    says(f"speaks {name} on the http port {server.http_port}: ")
+
+
+def test_requests_that_are_no_http_cost_a_line_a_minute(
+    server: Server, says: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        assert exchange(server.http_port, b"\x01\x02\x03\x04 not HTTP\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    says(f"speaks no HTTP that is understood on the http port {server.http_port}")
+    assert len([record for record in caplog.records if "HTTP" in record.getMessage()]) == 1
+
+
 def test_http_is_answered_with_the_right_port(server: Server, says: Callable[[str], None]) -> None:
     url = f"http://127.0.0.1:{server.amqp_port}/eh1/messages"
     with pytest.raises(urllib.error.HTTPError) as refused:

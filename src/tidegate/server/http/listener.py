@@ -18,6 +18,7 @@ from tidegate.server.context.context import ServerContext
 from tidegate.server.http.protocol import HttpProtocol
 from tidegate.server.http.refusals import HttpRefusals, not_served
 from tidegate.server.http.routing import HttpContext, HubControl, route_groups
+from tidegate.server.transports.strangers import Strangers
 
 
 def application(hub: ServerContext, control: HubControl) -> Starlette:
@@ -36,8 +37,10 @@ class _QuietServer(uvicorn.Server):
 class WebListener:
     """HTTP or HTTPS on one port."""
 
-    def __init__(self, hub: ServerContext, control: HubControl, tls: ssl.SSLContext | None) -> None:
-        protocol: Any = partial(HttpProtocol, head_timeout_s=hub.settings.open_timeout_s)
+    def __init__(
+        self, hub: ServerContext, control: HubControl, tls: ssl.SSLContext | None, strangers: Strangers
+    ) -> None:
+        protocol: Any = partial(HttpProtocol, head_timeout_s=hub.settings.open_timeout_s, strangers=strangers)
         config = uvicorn.Config(
             application(hub, control),
             log_config=None,

@@ -1,13 +1,15 @@
-"""HTTP/1.1 on a connection: uvicorn's, with three things that it leaves out.
+"""HTTP/1.1 on a connection: uvicorn's, with four things that it leaves out.
 
 It has the names of headers in lower case, but an event's properties are called what its publisher calls them. It
 waits for ever for the head of a request, while a connection that asks for nothing should cost nothing for long. And it
-takes a request's target for a path, while Microsoft's Java client opens web sockets with a whole URL there.
+takes a request's target for a path, while Microsoft's Java client opens web sockets with a whole URL there. And it
+lets clients of other protocols wait, and logs a line without a name for each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -16,6 +18,8 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tidegate.server.transports.strangers import Stranger, Strangers
 
 SPELLING = "tidegate.header_spelling"
 """In a request's state: its headers' names as they were sent, by their names in lower case."""
@@ -50,6 +54,11 @@ class _Headers(h11.Connection):
         return event
 
 
+_NO_HTTP = Stranger("no HTTP that is understood", "the client sends requests that break RFC 9112")
+_logger = logging.getLogger(f"{__name__}.uvicorn")
+_logger.addFilter(lambda record: record.getMessage() != "Invalid HTTP request received.")  # `send_400_response` does
+
+
 class HttpProtocol(H11Protocol):
     """A request's head must have come within `head_timeout_s` of the connection or of the head's first byte.
 
@@ -58,8 +67,14 @@ class HttpProtocol(H11Protocol):
     A connection that the client wants closed after the answer is closed when the rest of the body has come.
     """
 
-    def __init__(self, config: uvicorn.Config, *arguments: Any, head_timeout_s: float, **options: Any) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *arguments: Any, head_timeout_s: float, strangers: Strangers, **options: Any
+    ) -> None:
         super().__init__(config, *arguments, **options)
+        self.logger = _logger
+        self._strangers = strangers
+        self._is_first = True
+        self._is_refused = False
         self.conn = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
         self._head_timeout_s = head_timeout_s
         self._head_timer: asyncio.TimerHandle | None = None
@@ -81,6 +96,8 @@ class HttpProtocol(H11Protocol):
         if self._discards:
             self._discard(data)
             return
+        if self._is_refused or self._is_of_a_stranger(data):
+            return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and self._head_timer is None and not self.transport.is_closing():
             self._await_head()
@@ -95,6 +112,31 @@ class HttpProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        self._note(_NO_HTTP)
+        super().send_400_response(msg)
+
+    def _is_of_a_stranger(self, data: bytes) -> bool:
+        """Refuse a client whose first bytes are another protocol's."""
+        stranger = self._strangers.on_http(data) if self._is_first else None
+        self._is_first = False
+        if stranger is None:
+            return False
+        self._is_refused = True
+        self._note(stranger)
+        self.transport.write(stranger.answer)
+        # The peer closes, or the timeout does: a connection that is closed over unread bytes is reset.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+        return True
+
+    def _note(self, stranger: Stranger) -> None:
+        host, port = (self.client or ("?", 0))[:2]
+        scheme = self.scheme or "http"
+        self._strangers.note(stranger, f"the {scheme} port {(self.server or ('?', 0))[1]}", f"{host}:{port}")
 
     def _close_after_body(self) -> None:
         if self.conn.their_state is not h11.SEND_BODY or self.conn.they_are_waiting_for_100_continue:

@@ -1,4 +1,4 @@
-"""Clients that speak another protocol than AMQP 1.0 on one of its ports: which one it is, and what to do about it.
+"""Clients that speak another protocol than a port's own: which one it is, and what to do about it.
 
 A Kafka client with the wrong port, a browser or a client that expects TLS sees a closed connection and learns nothing.
 `Strangers` tells by the first bytes what connected, returns an answer where that protocol has one, and logs one line
@@ -93,6 +93,15 @@ class Strangers:
         if len(data) >= _KAFKA_HEAD.size:
             return _kafka(*_KAFKA_HEAD.unpack_from(data))
         return None
+
+    def on_http(self, data: bytes) -> Stranger | None:
+        """Return what the first bytes of a client are on a port of HTTP; None if they may be HTTP."""
+        if data.startswith(b"AMQP"):
+            advice = f"{self._port('amqp', 'AMQP')}, or {self._port('amqps', 'AMQP with TLS')}"
+            return Stranger("AMQP", f"{advice}; or let the client use AMQP over WebSockets")
+        if data.startswith(_TLS_RECORD):
+            return Stranger("TLS", f"use http://, or {self._port('https', 'HTTPS')}", _UNEXPECTED_MESSAGE)
+        return None if _HTTP.match(data) else self._known(data)
 
     def without_tls(self, data: bytes) -> Stranger:
         """Return what the first bytes are of a client that sends something else than TLS to a port with TLS."""
