@@ -62,6 +62,29 @@ def test_no_file_of_the_service_holds_a_secret(tmp_path: Path, jobs: Jobs) -> No
     assert b"SharedAccessKey=abc" not in content
 
 
+def test_a_job_gets_what_has_changed_beside_it_whenever_it_starts(jobs: Jobs, launcher: FakeLauncher) -> None:
+    key = "first"
+
+    def refresh(document: JobDocument) -> JobDocument:
+        return replace(document, definition={**document.definition, "inputs": {"i": {"key": key}}})
+
+    jobs.refresh = refresh
+    created = jobs.create("tolls", DOCUMENT)
+    jobs.start("tolls")
+    first = launcher.last
+    assert first.order.content["inputs"] == {"i": {"key": "first"}}
+    first.run()
+    key = "second"
+    first.events.ended(Exit(ExitKind.FATAL, "401"))  # the former key is no longer taken
+    assert jobs.show("tolls").state is JobState.DEGRADED
+    eventually(lambda: launcher.last is not first)
+    assert launcher.last.order.content["inputs"] == {"i": {"key": "second"}}
+    assert jobs.show("tolls").etag == created.etag
+    launcher.last.run()
+    launcher.last.events.ended(Exit(ExitKind.FATAL, "401"))
+    assert jobs.show("tolls").state is JobState.FAILED
+
+
 def test_names_are_the_same_whatever_their_case(jobs: Jobs) -> None:
     jobs.create("tolls", DOCUMENT)
     with pytest.raises(JobExists, match="a job 'TOLLS' exists already"):

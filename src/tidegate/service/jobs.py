@@ -59,6 +59,8 @@ class Jobs:
             folder: where the jobs are kept; made if it is missing.
             launcher: returns what starts processes; called when the first is needed.
         """
+        self.refresh: Callable[[JobDocument], JobDocument] = lambda document: document
+        """Returns a job's document with what may have changed beside it, whenever its process is about to start."""
         self._folder = folder
         self._settings = settings or ServiceSettings()
         self._lock = threading.RLock()
@@ -72,7 +74,12 @@ class Jobs:
         self._sealer: Sealer
         self._spark = SharedSpark(folder, self._settings.spark, self._settings.limits.nice, self._lock)
         self._surroundings = Surroundings(
-            self._lock, self._the_launcher, self._changed.notify_all, self._settings, self._spark
+            self._lock,
+            self._the_launcher,
+            self._changed.notify_all,
+            self._settings,
+            self._spark,
+            lambda document: self.refresh(document),
         )
         self._ticking = threading.Thread(target=self._tick, name="tidegate-jobs", daemon=True)
 

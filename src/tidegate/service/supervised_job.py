@@ -38,6 +38,7 @@ class Surroundings:
         launcher: returns what starts processes.
         changed: called after a job has changed, with the lock held.
         spark: what jobs use that outgrow their process.
+        refresh: returns what a job's user said with what may have changed beside it, such as keys of this server.
     """
 
     lock: threading.RLock
@@ -45,6 +46,7 @@ class Surroundings:
     changed: Callable[[], None]
     settings: ServiceSettings
     spark: SharedSpark
+    refresh: Callable[[JobDocument], JobDocument]
 
 
 class SupervisedJob:
@@ -269,6 +271,8 @@ class SupervisedJob:
         if self._suspended:
             self._surroundings.changed()
             return
+        if end.kind is ExitKind.FATAL and self._refresh():
+            end = replace(end, kind=ExitKind.UNAVAILABLE)  # it ran with what was no longer so
         actions = self._supervision.ended(end, time.monotonic())
         if not self._supervision.wanted and self.record.wanted:
             self._write_when_possible(replace(self.record, wanted=False))
@@ -291,11 +295,20 @@ class SupervisedJob:
         self._surroundings.changed()
 
     def _launch(self) -> None:
+        self._refresh()
         self._reports = reports = _Reports(self, self._surroundings.lock)
         try:
             self._process = self._surroundings.launcher().launch(self._order(), reports)
         except (ServiceError, OSError) as error:
             self.ended(Exit(ExitKind.UNAVAILABLE, f"its process cannot be started: {error}"))
+
+    def _refresh(self) -> bool:
+        """Take over what has changed beside the job, and return whether anything has; it is no change of its user's."""
+        document = self._surroundings.refresh(self.record.document)
+        if document == self.record.document:
+            return False
+        self._write_when_possible(replace(self.record, document=document))
+        return True
 
     def _order(self) -> LaunchOrder:
         record, settings = self.record, self._surroundings.settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.azure.management.conftest import GROUP, KEY, Api
 from tests.azure.management.test_routes import NAMED
+from tests.patience import eventually
 from tests.service.launchers import FakeLauncher
 from tidegate.azure.management.stream_analytics.engine_questions import ENGINE
 from tidegate.azure.management.stream_analytics.store import error_policy_of
@@ -130,6 +132,28 @@ def test_a_job_starts_and_stops_as_asynchronous_operations(
     assert api.ok("GET", status)["status"] == "Succeeded"
     assert api.ok("GET", JOB)["properties"]["jobState"] == "Stopped"
     assert api.call("POST", f"{JOB}/stop").status == 200
+
+
+def test_a_job_without_a_key_of_its_own_goes_on_when_the_hubs_key_changes(
+    api: Api, job: Any, launcher: FakeLauncher, arm_server: Server
+) -> None:
+    definition_of(launcher, api)
+    former = launcher.last
+    former.run()
+    namespace = arm_server.namespace
+    root = namespace.access.rule_table.root_rule
+    namespace.management.set_access_rule(replace(root, primary_key="bmV3", secondary_key=root.primary_key))
+    try:
+        former.events.ended(Exit(ExitKind.FATAL, "401"))
+        eventually(lambda: launcher.last is not former)
+        sections = {**launcher.last.order.content["inputs"], **launcher.last.order.content["outputs"]}
+        strings = [one["connection_string"] for one in sections.values() if one["type"] == "eventhub"]
+        assert strings
+        assert all(";SharedAccessKey=bmV3;" in one for one in strings)
+        launcher.last.run()
+        assert api.ok("GET", JOB)["properties"]["jobState"] == "Running"
+    finally:
+        namespace.management.set_access_rule(root)
 
 
 def test_a_job_that_fails_says_why_where_the_client_waits(api: Api, job: Any, launcher: FakeLauncher) -> None:

@@ -99,6 +99,7 @@ class ArmApplication:
         providers: list[ResourceProvider] = [event_hubs]
         if settings.jobs is not None:
             hubs = LocalHubs(hub.namespace, context.control.connection_string, lambda: context.control.own_ports)
+            settings.jobs.refresh = hubs.refreshed
             outputs = (settings.data_dir / FOLDER / "outputs").absolute()
             providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))
         deployments = Deployments(places)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tidegate import outbound
+from tidegate.azure.management.stream_analytics.document import is_described, parts_of
 from tidegate.hub.access_rules import AccessRule
 from tidegate.hub.namespace import Namespace
 from tidegate.outbound import AddressPolicy
+from tidegate.service import JobDocument
 
 _DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn", ".localhost")
 
@@ -35,6 +38,25 @@ class LocalHubs:
         policy = outbound.current()
         policy = policy if policy.is_guarded else AddressPolicy.guarded(outbound.LOOPBACK)
         return policy.beside(*self._own_ports())
+
+    def refreshed(self, document: JobDocument) -> JobDocument:
+        """Return a job with the present addresses and keys of this server's hubs, where it names none of its own."""
+        if not is_described(document.arm):
+            return document
+        definition = dict(document.definition)
+        for kind in ("inputs", "outputs"):
+            sections = dict(definition.get(kind, {}))
+            for part in parts_of(document.arm, kind):
+                datasource = part["properties"].get("datasource") or {}
+                section = sections.get(part["name"])
+                if section is None or section.get("type") != "eventhub":
+                    continue
+                text = self.connection_string(datasource.get("properties") or {})
+                if text is not None:
+                    sections[part["name"]] = {**section, "connection_string": text}
+            if sections:
+                definition[kind] = sections
+        return replace(document, definition=definition)
 
     def connection_string(self, datasource: Mapping[str, Any]) -> str | None:
         """Return the connection string of a data source's settings, None if they name another namespace.
