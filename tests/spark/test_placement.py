@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 
 from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S
+from tidegate.job import StepReport, load_job
+from tidegate.job.config.spark_settings import SparkSettings, WhereRun
+from tidegate.spark import run_job_on_spark
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +113,22 @@ def test_executors_write_partitioned_files_with_the_same_rows_in_the_same_order(
     files, files_of_driver = (len(list(folder.glob("large/*/*.parquet"))) for folder in (found, expected))
     assert files_of_driver == 3 * len(rows)
     assert files > 5 * len(rows)
+
+
+def test_a_job_of_small_steps_asks_spark_for_one_stage_a_step(tmp_path: Path) -> None:
+    """An anchor, an exchange or a second level would each be a stage of its own."""
+    path = write_job(tmp_path, 60, CHAIN, outputs=OUTPUTS.split("[outputs.early]")[0])
+    path.write_text(path.read_text().replace("udf.once(v)", "v"), encoding="utf-8")
+    stages: list[int] = []
+
+    def count(report: StepReport) -> None:
+        context = SparkContext._active_spark_context
+        assert context is not None
+        tracker = context.statusTracker()
+        jobs = tracker.getJobIdsForGroup("tidegate crash")
+        found = [tracker.getJobInfo(job) for job in jobs]
+        stages.append(sum(len(one.stageIds) for one in found if one is not None))
+
+    settings = SparkSettings(master="local[2]", placement=WhereRun.SPARK)
+    run_job_on_spark(load_job(path), spark=settings, until_caught_up=True, max_events_per_step=20, on_step=count)
+    assert stages == [1, 2, 3]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.connectors.model.encoded_rows import Elsewhere, Encoder
 from tidegate.connectors.model.errors import UnavailableError
@@ -29,10 +29,23 @@ from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.failures import FAILURES
-from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, Writing
+from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, WholeStepPlace, Writing
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
-from tidegate.spark.step import anchor, at_shards, clean, configure, labels_for, preview, release, step, work
+from tidegate.spark.step import (
+    anchor,
+    at_shards,
+    clean,
+    configure,
+    labels_for,
+    preview,
+    release,
+    runs_here,
+    single_partition,
+    step,
+    whole_step,
+    work,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,11 @@ class PublishedFile:
         self.path.unlink(missing_ok=True)
 
 
+SMALL_EVENTS = 20_000
+SMALL_STATE_BYTES = 64 * 2**20
+"""A step of no more events over no more state is taken in one task where all executors are on one machine: an exchange
+costs as much of the processor as computing from a hundred thousand events."""
+
 WRITE_FROM_ROWS = 20_000
 """Executors encode the results of a step after one with so many, or of the first if it reads so many events."""
 
@@ -77,6 +95,7 @@ class PlacementSettings:
         shared: the folder that executors share with the driver; None if they are on its machine.
         executors: counts those that may have shards; 0 if their number does not change, or is not known.
         owner: the name of what the job leaves on a Spark that it shares with others; empty if it has its own.
+        small_events: a step of no more events is taken in one task, where all executors are on one machine.
     """
 
     shards: int
@@ -88,6 +107,7 @@ class PlacementSettings:
     may_differ: bool = False
     executors: Callable[[], int] = lambda: 0
     owner: str = ""
+    small_events: int = SMALL_EVENTS
 
 
 _REST_S = 1.0
@@ -116,6 +136,9 @@ class SparkPlacement:
         self._policy = policy
         self._spark = spark
         self._thread = thread
+        # All executors of a local master are in one process, and their workers see each other's files.
+        self._single = thread.call(lambda: single_partition(spark)) if runs_here(spark) else None
+        self._anchored: DataFrame | None = None
         self._folder = settings.folder / f"step-{uuid.uuid4().hex}"
         self._encoders = settings.encoders
         own = program.sharded()
@@ -137,17 +160,26 @@ class SparkPlacement:
 
     def _place_shards(self, shards: int) -> None:
         """Give each of so many shards an executor, with an empty state."""
-        spark, own, settings = self._spark, self._program, self._settings
+        own, settings = self._program, self._settings
         sharding = Sharding.of(own, shards, secrets.randbits(64))
         self._place = Place(settings.master, shards, shared=bool(self._owner))
         self._run = f"{self._owner or 'run'}_{uuid.uuid4().hex}"
-        configure(spark, shards)
-        labels = self._call("labels of shards", lambda: labels_for(spark, shards))
-        self._anchor = self._call(
-            "anchor of shards", lambda: anchor(spark, labels, self._run, visible=bool(self._owner))
-        )
         shared_program = SharedProgram.of(own, self._owner)
-        self._job = JobOnShards(self._run, shared_program, self._policy, sharding, labels, shared=settings.shared)
+        self._job = JobOnShards(self._run, shared_program, self._policy, sharding, (), shared=settings.shared)
+        if self._single is None:
+            self._anchor()
+
+    def _anchor(self) -> DataFrame:
+        """Return the anchor of the shards, made when it is first needed: small steps on this machine do without."""
+        if self._anchored is None:
+            spark, shards = self._spark, self._place.shards
+            configure(spark, shards)
+            labels = self._call("labels of shards", lambda: labels_for(spark, shards))
+            self._anchored = self._call(
+                "anchor of shards", lambda: anchor(spark, labels, self._run, visible=bool(self._owner))
+            )
+            self._job = replace(self._job, labels=labels)
+        return self._anchored
 
     def _publish(self, value: object) -> PublishedFile:
         return PublishedFile.of(self._folder, value)
@@ -170,10 +202,7 @@ class SparkPlacement:
         published = {} if carries is None else dict(carries.published)
         blobs = [pickle.dumps(task, protocol=5) for task in sent]
         writing = self._writing(tasks)
-        answers = self._call(
-            f"step {self._version + 1}, {_events(tasks):,} events in {len(tasks)} tasks, {self._place.shards} shards",
-            lambda: step(self._spark, self._anchor, self._job, blobs, published, order, self._version, writing),
-        )
+        answers = self._answers(blobs, published, order, writing, _events(tasks))
         self._check(answers)
         results = [result for answer in answers for result in answer.results]
         if carries is not None:
@@ -203,6 +232,29 @@ class SparkPlacement:
             encoded,
             _operator_bytes(answers),
         )
+
+    def _answers(
+        self,
+        tasks: Sequence[bytes],
+        published: Mapping[int, Any],
+        order: StepOrder,
+        writing: Writing | None,
+        events: int,
+    ) -> list[Answer]:
+        """Take a step in the shape of its size."""
+        spark, single, version = self._spark, self._single, self._version
+        what = f"step {version + 1}, {events:,} events in {len(tasks)} tasks, {self._place.shards} shards"
+        found: list[Answer]
+        is_small = events <= self._settings.small_events and self._state_bytes <= SMALL_STATE_BYTES
+        if single is not None and writing is None and is_small:
+            whole = WholeStepPlace(self._job, tasks, published, order, version)
+            found = self._call(what, lambda: whole_step(single, whole))
+        else:
+            anchored = self._anchor()
+            found = self._call(
+                what, lambda: step(spark, anchored, self._job, tasks, published, order, version, writing)
+            )
+        return found
 
     def _resting(self, order: StepOrder) -> Outcome | None:
         """Return what a step without events comes to if it is too early to bother Spark; None if it is time.
@@ -252,7 +304,8 @@ class SparkPlacement:
         if not self._version:
             return []
         what = f"early results after step {self._version}"
-        found = self._call(what, lambda: preview(self._anchor, self._job, order, self._version))
+        anchored = self._anchor()
+        found = self._call(what, lambda: preview(anchored, self._job, order, self._version))
         self._check(found)
         merged = merged_results((rows for answer in found for rows in answer.preview), self._outputs)
         return [rows.by_time() for rows in merged] if self._by_substream else merged
@@ -266,8 +319,9 @@ class SparkPlacement:
         sharding, version = self._job.sharding, self._version
         if not version:
             return SealedState(sharding.shards, sharding.seed, version)
+        anchored = self._anchor()
         place = SealingPlace(self._job, folder, version)
-        found = self._call(f"seal of step {version}", lambda: at_shards(self._anchor, place))
+        found = self._call(f"seal of step {version}", lambda: at_shards(anchored, place))
         self._check(found)
         problem = next((answer.problem for answer in found if answer.problem is not None), None)
         if problem is not None:
@@ -286,10 +340,11 @@ class SparkPlacement:
         if sealed.shards != now:
             self._call("anchor of shards", self._release)
             self._place_shards(sealed.shards)
+        anchored = self._anchor()
         job = replace(self._job, sharding=Sharding.of(self._program, self._place.shards, sealed.seed))
         if sealed.version:
             place = RestoringPlace(job, folder, sealed)
-            found = self._call("sealed state", lambda: at_shards(self._anchor, place))
+            found = self._call("sealed state", lambda: at_shards(anchored, place))
             for answer in found:
                 if answer.problem is not None:
                     raise SealUnusable(answer.problem)
@@ -301,13 +356,15 @@ class SparkPlacement:
             if self._owner:
                 # A step that was interrupted still runs, and others wait for its cores.
                 self._spark.sparkContext.cancelJobGroup(self._owner)
-            self._thread.call(lambda: clean(self._anchor, self._job))
+            self._thread.call(lambda: clean(self._anchored, self._single, self._job))
             self._thread.call(self._release)
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
 
     def _release(self) -> None:
-        release(self._anchor, self._run, visible=bool(self._owner))
+        if self._anchored is not None:
+            release(self._anchored, self._run, visible=bool(self._owner))
+            self._anchored = None
 
     def _check(self, answers: Sequence[Answer]) -> None:
         for answer in answers:

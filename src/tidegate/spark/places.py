@@ -13,7 +13,7 @@ import os
 import pickle
 import platform
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,11 @@ class TaskPlace:
                 yield from self._parcels(number)
 
     def _parcels(self, number: int) -> Iterator[pa.RecordBatch]:
+        answer, deliveries = self.run(number)
+        yield from _rows(self.job, number % self.job.sharding.shards, deliveries, [answer])
+
+    def run(self, number: int) -> tuple[Answer, list[Delivery]]:
+        """Run a task; return its answer, and a delivery for each shard."""
         program, sharding = self.job.program.value(), self.job.sharding
         answer = Answer()
         deliveries = [Delivery(number, {}) for _ in range(sharding.shards)]
@@ -162,7 +167,7 @@ class TaskPlace:
             except InputError as error:
                 # Returned as a value: an exception would be retried, and arrive as pages of two tracebacks.
                 answer.failure = error
-        yield from _rows(self.job, number % sharding.shards, deliveries, [answer])
+        return answer, deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +190,14 @@ class ShardPlace:
         if any(parcel.is_void or parcel.delivery.void for parcel in parcels):
             deliveries = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
         else:
-            answer, deliveries = self._run(shard, [parcel.delivery for parcel in parcels])
+            answer, deliveries = self.run(shard, [parcel.delivery for parcel in parcels])
             answers.append(answer)
         if level + 1 < job.sharding.levels or self.writing is not None:
             return pa.Table.from_batches(list(_rows(job, shard, deliveries, answers)), _ARROW)
         return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
 
-    def _run(self, shard: int, deliveries: list[Delivery]) -> tuple[Answer, list[Delivery]]:
+    def run(self, shard: int, deliveries: list[Delivery]) -> tuple[Answer, list[Delivery]]:
+        """Run a shard; return its answer, and a delivery for each shard of the next level."""
         job, place = self.job, (self.level, shard)
         keyed = new_shard(job.program.value(), job.policy, job.sharding, self.level)
         store, name = job.store(), f"{self.level}-{shard}"
@@ -224,6 +230,59 @@ class ShardPlace:
         for share in passed_on:
             following[shard].share = share.with_more(following[shard].share)
         return following
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStepPlace:
+    """Runs a whole step in one task, where every executor is on one machine.
+
+    Spark takes longer to plan an exchange and to start the tasks of two stages than a small step takes to compute. What
+    a shard receives is pickled here as well, so that it gets the same copy of the same values either way.
+
+    Attributes:
+        tasks: pickled; published, order, version: as for `TaskPlace` and `ShardPlace`.
+    """
+
+    job: JobOnShards
+    tasks: Sequence[bytes]
+    published: Mapping[int, Any]
+    order: StepOrder
+    version: int
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[bytes]:
+        # Spark ends a worker whose input was not read.
+        for _ in rows:
+            pass
+        yield pickle.dumps(self._answers(), protocol=5)
+
+    def _answers(self) -> list[Answer]:
+        count = self.job.sharding.shards
+        answers: list[Answer] = []
+        inboxes: list[list[Delivery]] = [[] for _ in range(count)]
+        place = TaskPlace(self.job, self.tasks, self.published)
+        # Without a task, the first number stands for one that has read nothing.
+        for number in range(max(1, len(self.tasks))):
+            answer, deliveries = place.run(number)
+            answers.append(answer)
+            if answer.failure is not None:
+                return answers
+            _deliver(deliveries, inboxes)
+        for level in range(self.job.sharding.levels):
+            received, inboxes = inboxes, [[] for _ in range(count)]
+            shards = ShardPlace(self.job, self.order, level, self.version)
+            for shard in range(count):
+                answer, deliveries = shards.run(shard, received[shard])
+                answers.append(answer)
+                if answer.lost is not None:
+                    return answers
+                _deliver(deliveries, inboxes)
+        return answers
+
+
+def _deliver(deliveries: Sequence[Delivery], inboxes: Sequence[list[Delivery]]) -> None:
+    """Put a copy of each delivery into the inbox of its shard; the last level delivers nothing."""
+    for inbox, delivery in zip(inboxes, deliveries, strict=False):
+        inbox.append(pickle.loads(pickle.dumps(delivery, protocol=5)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +402,12 @@ class CleaningPlace:
     def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
         self.job.store().delete()
         return _table([])
+
+    def of_machine(self, rows: Iterable[Any]) -> Iterator[bytes]:
+        """Delete them where all executors are on one machine."""
+        for _ in rows:
+            self.job.store().delete()
+        yield from ()
 
 
 @functools.cache

@@ -13,6 +13,9 @@
   looks for a place in the order of the sides, and prefers for blobs any host that has some of them. For the same reason
   the anchor's own rows come from a task on every core: those of one task would all be cached on the host of that task.
 - Operators with other keys than those below them make another level: another cogroup in the same job.
+- A *small* step on a master of this machine is one task, which runs the tasks and then the shards
+  (`places.WholeStepPlace`): the states are files that every worker of this machine finds. Either shape leaves the same
+  states, so each step takes the shape of its size.
 
 Spark places, shuffles, retries and scales. It sees only blobs, so a plan is made in milliseconds, and it is the same
 over Spark Connect.
@@ -21,10 +24,12 @@ over Spark Connect.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from tidegate.job.runtime.emission import StepOrder
@@ -39,6 +44,7 @@ from tidegate.spark.places import (
     SealingPlace,
     ShardPlace,
     TaskPlace,
+    WholeStepPlace,
     WorkPlace,
     WriterPlace,
     Writing,
@@ -131,6 +137,26 @@ def step(
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
+def runs_here(spark: SparkSession) -> bool:
+    """Return whether all executors are in one process of this machine; Spark Connect does not say."""
+    context = getattr(spark, "_sc", None)
+    return context is not None and re.fullmatch(r"local(\[.*\])?", str(context.master)) is not None
+
+
+def single_partition(spark: SparkSession) -> RDD[Any]:
+    """Return a row in one partition, for `whole_step`."""
+    return spark.sparkContext.parallelize([0], 1)
+
+
+def whole_step(single: RDD[Any], place: WholeStepPlace) -> list[Answer]:
+    """Take a small step in one task, and return what tasks and shards answer.
+
+    Args:
+        single: has one partition. Without a DataFrame, nothing has to be planned.
+    """
+    return [answer for blob in single.mapPartitions(place).collect() for answer in pickle.loads(blob)]
+
+
 def work(spark: SparkSession, works: Sequence[Callable[[], Any]]) -> list[Any]:
     """Call functions on executors, each in a task of its own, and return what they return in their order."""
     place = WorkPlace([pickle.dumps(one, protocol=5) for one in works])
@@ -155,8 +181,12 @@ def at_shards(anchored: DataFrame, place: SealingPlace | RestoringPlace) -> list
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
-def clean(anchored: DataFrame, job: JobOnShards) -> None:
-    """Delete the states of a run on all executors."""
+def clean(anchored: DataFrame | None, single: RDD[Any] | None, job: JobOnShards) -> None:
+    """Delete the states of a run on all executors, of which there is one if they were never anchored."""
+    if anchored is None:
+        if single is not None:
+            single.mapPartitions(CleaningPlace(job).of_machine).collect()
+        return
     anchored.groupBy("shard").applyInArrow(_alone(CleaningPlace(job)), SCHEMA).count()
 
 
