@@ -20,6 +20,7 @@ from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
 from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, Unauthorized, entity_not_found
 from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
+from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.management import Management, new_definition
 from tidegate.hub.partition import Partition, PartitionProperties
 from tidegate.hub.positions import first_sequence_number, parse_selector
@@ -31,6 +32,8 @@ from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionLog, Storage
 
 _logger = logging.getLogger(__name__)
+GROUPS_FOLDER = "groups"
+"""Where the data directory has the positions of Kafka's groups."""
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 
@@ -38,9 +41,10 @@ __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProp
 class Namespace:
     """The hubs of one data directory. Use `open`. Safe to call from any thread."""
 
-    def __init__(self, registry: Registry, clock: Clock, data_dir: Path) -> None:
+    def __init__(self, registry: Registry, clock: Clock, data_dir: Path, group_offsets: GroupOffsets) -> None:
         """Use `open`."""
         self._registry = registry
+        self.group_offsets = group_offsets
         self.storage = Storage(data_dir, self._logs)
         self._clock = clock
         self.management = Management(registry, clock)
@@ -81,9 +85,11 @@ class Namespace:
             served_before = frozenset(hub.directory for hub in state.event_hubs)
             logs = LogSettings(clock, committer, durable)
             registry = Registry(data_dir, lock, snapshot, served_before, logs, monotonic_s)
+            group_offsets = GroupOffsets(data_dir / GROUPS_FOLDER, clock, committer, durable=durable)
+            opened.callback(group_offsets.close)
             postponed = _serve(registry, Snapshot.from_state(state, config.limits), snapshot, state)
             opened.pop_all()
-        namespace = cls(registry, clock, data_dir)
+        namespace = cls(registry, clock, data_dir, group_offsets)
         if postponed is not None:
             namespace.storage.postpone(postponed)
         return namespace
@@ -228,6 +234,7 @@ class Namespace:
 
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""
+        self.group_offsets.close()
         self._registry.close()
 
 
