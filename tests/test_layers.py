@@ -359,6 +359,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "amqp/encoding",
         "log",
     ),
+    "server/kafka": ("server/transports", "server/context", "hub", "hub/config", "kafka", "log"),
     "server/http": ("extensions", "server/transports", "server/context", "hub"),
     "server/http/routes": (
         "server/http",
@@ -370,6 +371,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "server": (
         "server/http",
+        "server/kafka",
         "server/connections",
         "server/transports",
         "server/context",

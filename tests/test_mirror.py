@@ -14,6 +14,13 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/kafka/test_messages.py": ("kafka/errors", "kafka/schemas"),
     # On a cluster that is killed, stopped and cut off.
     "tests/store/kafka/test_store.py": ("store/client/cluster", "store/kafka/writer"),
+    "tests/server/kafka/test_connection.py": (
+        "server/kafka/groups_api",
+        "server/kafka/records_api",
+        "server/kafka/requests",
+        "server/kafka/session",
+        "server/kafka/topics_api",
+    ),
     "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/whereabouts"),
     "tests/job/runtime/test_writers.py": ("connectors/model/encoded_rows",),
     "tests/cli/test_job_managed.py": ("cli/job/managed",),

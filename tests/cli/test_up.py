@@ -246,7 +246,7 @@ def test_it_takes_the_descriptors_that_the_system_lets_it_have(tmp_path: Path) -
 def test_a_certificate_without_a_port_to_use_it_on(tmp_path: Path) -> None:
     code, errors = refusal("--data", str(tmp_path / "data"), "--cert-file", "own.pem", "--key-file", "own.key")
     assert code == 2
-    assert "--amqps-port or --https-port" in errors
+    assert "--amqps-port, --https-port or --kafka-tls-port" in errors
 
 
 def test_further_urls_are_listened_on(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def make_config() -> Callable[..., NamespaceConfig]:
 @pytest.fixture(scope="session")
 def server(make_config: Callable[..., NamespaceConfig], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = make_config(entity("wide", partitions=8))
-    ports = {"http_port": 0, "https_port": 0, "amqps_port": 0}
+    ports = {"http_port": 0, "https_port": 0, "amqps_port": 0, "kafka_port": 0, "kafka_tls_port": 0}
     with BackgroundServer(config, tmp_path_factory.mktemp("data"), **ports) as running:
         yield running.server
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ SERVICE_FOLDER = "service"
 """Where the data directory has the jobs."""
 
 EMULATOR_HTTP_PORT = 5300
+EMULATOR_KAFKA_PORT = 9092
+
+_ADVERTISED = re.compile(r"[\w.-]+(?::[0-9]{1,5})?", re.ASCII)
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -60,6 +64,18 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
 )
 @click.option("--portal/--no-portal", default=True, show_default=True, help="Serve web pages on the HTTP ports.")
 @click.option("--https-port", type=click.IntRange(0, 65535), help="The same with TLS; 0 = any free.")
+@click.option(
+    "--kafka-port",
+    type=click.IntRange(0, 65535),
+    help="Kafka's protocol; 0 = any free. Without this option and --kafka-tls-port: "
+    f"{EMULATOR_KAFKA_PORT}, the emulator's own, or any free port.",
+)
+@click.option("--kafka-tls-port", type=click.IntRange(0, 65535), help="The same with TLS (Azure's own is 9093).")
+@click.option(
+    "--kafka-advertised",
+    metavar="HOST[:PORT]",
+    help="Where Kafka's clients find this hub, such as behind a port mapping; without it, where they connected to.",
+)
 @click.option(
     "--listen",
     metavar="URL",
@@ -130,6 +146,9 @@ def up(
     http_port: int | None,
     portal: bool,
     https_port: int | None,
+    kafka_port: int | None,
+    kafka_tls_port: int | None,
+    kafka_advertised: str | None,
     listen: tuple[str, ...],
     cert_file: Path | None,
     key_file: Path | None,
@@ -151,10 +170,14 @@ def up(
     """
     if (cert_file is None) != (key_file is None):
         raise click.UsageError("--cert-file and --key-file are given together or not at all")
-    if cert_file is not None and amqps_port is None and https_port is None:
-        raise click.UsageError("--cert-file is for a TLS port: add --amqps-port or --https-port")
-    if http_port is None and https_port is None:
-        http_port = _preferred_port(host)  # `tidegate hub` finds it by the data directory
+    if cert_file is not None and amqps_port is None and https_port is None and kafka_tls_port is None:
+        raise click.UsageError("--cert-file is for a TLS port: add --amqps-port, --https-port or --kafka-tls-port")
+    if kafka_advertised is not None and not _ADVERTISED.fullmatch(kafka_advertised):
+        raise click.UsageError(f"--kafka-advertised: expected HOST or HOST:PORT, got {kafka_advertised!r}")
+    if http_port is None and https_port is None:  # `tidegate hub` finds it by the data directory
+        http_port = _preferred_port(host, EMULATOR_HTTP_PORT)
+    if kafka_port is None and kafka_tls_port is None:
+        kafka_port = _preferred_port(host, EMULATOR_KAFKA_PORT)
     if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_THROUGHPUT_UNITS + 1):
         raise click.UsageError("--auto-inflate-to needs --throughput-units, and not fewer units than those")
     try:
@@ -169,6 +192,9 @@ def up(
         amqps_port=amqps_port,
         http_port=http_port,
         https_port=https_port,
+        kafka_port=kafka_port,
+        kafka_tls_port=kafka_tls_port,
+        kafka_advertised=kafka_advertised,
         listen=listen,
         cert_file=cert_file,
         key_file=key_file,
@@ -183,15 +209,13 @@ def up(
     asyncio.run(_serve(server, jobs, addresses, has_portal=portal))
 
 
-def _preferred_port(host: str) -> int:
-    """Return the emulator's HTTP port, 0 (any free) if another program has it."""
+def _preferred_port(host: str, port: int) -> int:
+    """Return a port that the emulator has too, 0 (any free) if another program has it."""
     try:
-        socket.create_server(
-            (host, EMULATOR_HTTP_PORT), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        ).close()
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError:
         return 0
-    return EMULATOR_HTTP_PORT
+    return port
 
 
 def _config(path: Path | None) -> NamespaceConfig:
@@ -244,6 +268,8 @@ def describe(server: Server) -> list[str]:
         ("AMQP over TLS", server.amqps_port),
         ("HTTP", server.http_port),
         ("HTTPS", server.https_port),
+        ("Kafka", server.kafka_port),
+        ("Kafka over TLS", server.kafka_tls_port),
     ):
         if port is not None:
             lines.append(f"{name}: {host}:{port}")

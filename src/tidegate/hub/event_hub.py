@@ -58,6 +58,11 @@ class EventHub:
         self.turns = RoundRobin(len(partitions))
         self.is_deleted = False
 
+    def set_partitions(self, partitions: tuple[Partition, ...]) -> None:
+        """Serve more partitions."""
+        self.partitions = partitions
+        self.turns = RoundRobin(len(partitions))
+
     @property
     def name(self) -> str:
         """The name as it was given when the hub was created."""
@@ -169,7 +174,7 @@ class LogSettings:
 
 
 def open_partitions(
-    config: EventHubConfig, directory: Path, logs: LogSettings, *, is_new: bool
+    config: EventHubConfig, directory: Path, logs: LogSettings, *, is_new: bool, first: int = 0
 ) -> tuple[Partition, ...]:
     """Open the partitions of a hub in their folders.
 
@@ -177,7 +182,8 @@ def open_partitions(
         config: The hub's settings.
         directory: The hub's folder.
         logs: The settings of the logs.
-        is_new: True if the hub is being created. The folders of a hub that was served before must exist.
+        is_new: True if the partitions are being created. The folders of those that were served before must exist.
+        first: The number of the first partition to open.
 
     Raises:
         LogError: A folder is missing or belongs to another partition, or a log cannot be read or written.
@@ -186,7 +192,7 @@ def open_partitions(
     """
     with ExitStack() as opened:
         partitions = []
-        for number in range(config.partition_count):
+        for number in range(first, config.partition_count):
             folder = directory / str(number)
             prepare_folder(folder, str(number), is_new=is_new)
             log = PartitionLog.open(

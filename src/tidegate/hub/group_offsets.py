@@ -158,7 +158,7 @@ class GroupOffsets:
                 for key, position in positions.items()
             ]
             state = {"version": _VERSION, "sequence_number": self._applied, "positions": rows}
-            self._since_snapshot = self._applied = 0
+            self._since_snapshot = 0
         try:
             write_checked(self._path, state)
         except OSError as error:

@@ -96,6 +96,25 @@ class Management:
                 self._configure(snapshot, hub, with_changes(hub.config, **changes))
             return self._registry.event_hubs[hub.key]
 
+    def add_partitions(self, name: str, partition_count: int) -> EventHub:
+        """Give a hub more partitions, up to a count. Keys are placed anew from then on.
+
+        Raises NotFound, ArgumentError, QuotaExceeded, LogError, OSError.
+        """
+        with self._registry.changing() as snapshot:
+            hub = snapshot.hub(name)
+            now = hub.config.partition_count
+            if partition_count <= now:
+                raise ArgumentError(f"the event hub {hub.config.name} has {now} partitions: ask for more than those")
+            with _explaining(f"event hub {hub.config.name}"):
+                config = with_changes(hub.config, partition_count=partition_count)
+            try:
+                snapshot.limits.check_event_hub(config)
+            except ValueError as error:
+                raise QuotaExceeded(str(error)) from None
+            self._configure(snapshot, hub, config)
+            return self._registry.event_hubs[hub.key]
+
     def delete_event_hub(self, name: str) -> None:
         """Delete a hub with its events and rules. Events still in use are removed later. Raises NotFound, OSError."""
         with self._registry.changing() as snapshot:

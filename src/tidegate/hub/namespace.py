@@ -287,6 +287,10 @@ def _merged(hub: HubDefinition | None, config: EventHubConfig, clock: Clock) -> 
     """Return a hub that the configuration names, with the settings and groups that were changed or added since."""
     if hub is None:
         return new_definition(config, clock.now_ms())
+    given = config
+    was_added_to = hub.configured is not None and hub.configured.partition_count == config.partition_count
+    if was_added_to and hub.config.partition_count > config.partition_count:
+        config = config.model_copy(update={"partition_count": hub.config.partition_count})
     if hub.config.partition_count != config.partition_count:
         raise ConfigError(
             f"event hub {config.name}: configured with {config.partition_count} partitions, but it was created with "
@@ -300,4 +304,4 @@ def _merged(hub: HubDefinition | None, config: EventHubConfig, clock: Clock) -> 
         said = getattr(config, field)
         if said is not None and (hub.configured is None or getattr(hub.configured, field) != said):
             changes[field] = said
-    return replace(hub, config=hub.config.model_copy(update=changes), configured=config)
+    return replace(hub, config=hub.config.model_copy(update=changes), configured=given)

@@ -116,9 +116,10 @@ class Registry:
     def _serve(self, definition: HubDefinition, undo: ExitStack) -> EventHub:
         """Return the hub that is being served, or open it."""
         served = self.event_hubs.get(definition.key)
-        if served is not None and served.definition.directory == definition.directory:
-            return served
         directory = self._data_dir / HUBS_FOLDER / definition.directory
+        if served is not None and served.definition.directory == definition.directory:
+            self._add_partitions(served, definition, directory, undo)
+            return served
         is_new = definition.directory not in self._served_before
         if is_new:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -126,6 +127,17 @@ class Registry:
         hub = EventHub(definition, partitions, self._admission(self._snapshot))
         undo.callback(hub.close)
         return hub
+
+    def _add_partitions(self, hub: EventHub, definition: HubDefinition, directory: Path, undo: ExitStack) -> None:
+        """Open the partitions that a hub is to have in addition."""
+        former = hub.partitions
+        if definition.config.partition_count <= len(former):
+            return
+        added = open_partitions(definition.config, directory, self._logs, is_new=True, first=len(former))
+        for partition in added:
+            undo.callback(partition.close)
+        undo.callback(hub.set_partitions, former)
+        hub.set_partitions((*former, *added))
 
     def _admission(self, snapshot: Snapshot) -> Admission:
         throughput = None if snapshot.limits.throughput_units is None else self.throughput

@@ -430,7 +430,7 @@ class GroupCoordinator:
         if not group.members:
             self._become_empty(group)
             return
-        if not present:  # static members that are away keep their places
+        if not present:  # static members keep their places while they restart
             longest_s = max(member.rebalance_timeout_s for member in group.members.values())
             group.join_deadline_s = now_s + longest_s
             return

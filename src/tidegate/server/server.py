@@ -32,6 +32,8 @@ from tidegate.server.context.settings import ServerSettings
 from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.http.listener import WebListener
 from tidegate.server.http.routing import RouteGroup
+from tidegate.server.kafka.connection import KafkaConnection, listen_kafka
+from tidegate.server.kafka.requests import KafkaRequests
 from tidegate.server.transports.strangers import Strangers
 from tidegate.server.transports.transport import Listener, ListenOptions, Transport, UnknownTransport, listen
 
@@ -66,12 +68,14 @@ class Server:
         self.data_dir = data_dir
         self.settings = settings or ServerSettings()
         self.metrics = ServerMetrics()
-        self.clients: set[ClientConnection] = set()
+        self.clients: set[ClientConnection | KafkaConnection] = set()
         self.certificate: Certificate | None = None
         self.amqp_port: int | None = None
         self.amqps_port: int | None = None
         self.http_port: int | None = None
         self.https_port: int | None = None
+        self.kafka_port: int | None = None
+        self.kafka_tls_port: int | None = None
         self.context: ServerContext
         self.listeners: list[Listener] = []
         self.further_urls: list[str] = []
@@ -80,6 +84,7 @@ class Server:
         self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._kafka: KafkaRequests | None = None
         self._open = contextlib.ExitStack()
 
     @property
@@ -101,7 +106,9 @@ class Server:
         except BaseException:
             await self.stop()
             raise
-        work = (self._apply_retention(), self._check_logs(), self._check_storage())
+        work = [self._apply_retention(), self._check_logs(), self._check_storage()]
+        if self._kafka is not None:
+            work.append(self._kafka.groups.run())
         self._tasks = [asyncio.create_task(one) for one in work]
 
     async def stop(self) -> None:
@@ -209,7 +216,14 @@ class Server:
         """Raise ListenError for a port that is taken, before the data is opened, which may take long."""
         settings = self.settings
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        for port in (settings.amqp_port, settings.amqps_port, settings.http_port, settings.https_port):
+        for port in (
+            settings.amqp_port,
+            settings.amqps_port,
+            settings.http_port,
+            settings.https_port,
+            settings.kafka_port,
+            settings.kafka_tls_port,
+        ):
             if port:
                 try:
                     socket.create_server((settings.host, port), family=family).close()
@@ -226,10 +240,24 @@ class Server:
             self.amqps_port = await self._listen_amqp("amqps", settings.amqps_port)
         for url in settings.listen:
             self.further_urls.append((await self._listen_on(url)).url)
+        if settings.kafka_port is not None:
+            self.kafka_port = await self._listen_kafka(settings.kafka_port, None)
+        if settings.kafka_tls_port is not None:
+            self.kafka_tls_port = await self._listen_kafka(settings.kafka_tls_port, self._tls_context())
         if settings.http_port is not None:
             self.http_port = await self._listen_web(settings.http_port, None)
         if settings.https_port is not None:
             self.https_port = await self._listen_web(settings.https_port, self._tls_context())
+
+    async def _listen_kafka(self, port: int, tls: ssl.SSLContext | None) -> int:
+        if self._kafka is None:
+            self._kafka = KafkaRequests(self.context)
+        try:
+            listener = await listen_kafka(self.context, self._kafka.begin, self.clients, port, tls)
+        except OSError as error:
+            raise _listen_error(f"kafka://{_in_url(self.settings.host)}:{port}", error) from error
+        self.listeners.append(listener)
+        return listener.port
 
     async def _listen_amqp(self, scheme: str, port: int) -> int:
         listener = await self._listen_on(f"{scheme}://{_in_url(self.settings.host)}:{port}")
@@ -263,7 +291,13 @@ class Server:
 
     def _ports(self) -> dict[str, int]:
         """Return the ports that are open, by scheme."""
-        ports = {"amqp": self.amqp_port, "amqps": self.amqps_port, "http": self.http_port, "https": self.https_port}
+        ports = {
+            "amqp": self.amqp_port,
+            "amqps": self.amqps_port,
+            "http": self.http_port,
+            "https": self.https_port,
+            "kafka": self.kafka_port,
+        }
         return {scheme: port for scheme, port in ports.items() if port}
 
     def _leave_endpoint(self) -> None:

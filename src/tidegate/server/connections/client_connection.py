@@ -79,7 +79,7 @@ class Tokens:
 class ClientConnection:
     """One AMQP connection; a transport's Conversation."""
 
-    def __init__(self, context: ServerContext, transport: Transport, clients: set[ClientConnection]) -> None:
+    def __init__(self, context: ServerContext, transport: Transport, clients: set[Any]) -> None:
         settings = context.settings
         self.context = context
         self._clients = clients

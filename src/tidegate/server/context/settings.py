@@ -17,6 +17,10 @@ class ServerSettings:
     amqps_port: int | None = None
     http_port: int | None = None
     https_port: int | None = None
+    kafka_port: int | None = None
+    kafka_tls_port: int | None = None
+    kafka_advertised: str | None = None
+    """HOST or HOST:PORT to which Kafka's clients are sent after the first connection; None: where they connected to."""
     listen: tuple[str, ...] = ()
     """Further URLs to accept AMQP connections on, of any transport that exists: `amqp://[::1]:5673`."""
     cert_file: Path | None = None

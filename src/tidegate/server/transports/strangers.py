@@ -91,7 +91,8 @@ class Strangers:
         if _MQTT.match(data):
             return Stranger("MQTT", "use a client of Event Hubs or of AMQP 1.0", _MQTT_REFUSAL)
         if len(data) >= _KAFKA_HEAD.size:
-            return _kafka(*_KAFKA_HEAD.unpack_from(data))
+            size, api_key, version = _KAFKA_HEAD.unpack_from(data)
+            return _kafka(size, api_key, version, self._port("kafka", "Kafka's protocol"))
         return None
 
     def on_http(self, data: bytes) -> Stranger | None:
@@ -145,11 +146,10 @@ def _other_amqp(data: bytes, tls_advice: str) -> Stranger | None:
     return Stranger(name, advice, passed_on=True)
 
 
-def _kafka(size: int, api_key: int, version: int) -> Stranger | None:
+def _kafka(size: int, api_key: int, version: int, advice: str) -> Stranger | None:
     request = _KAFKA_FIRST_REQUESTS.get(api_key)
     if request is None or not _KAFKA_HEAD.size <= size <= _KAFKA_MAX[0] or version > _KAFKA_MAX[1]:
         return None
-    advice = "the hub has no Kafka endpoint; use a client of Event Hubs or of AMQP 1.0"
     return Stranger(f"Kafka's protocol ({request})", advice)
 
 
@@ -169,14 +169,17 @@ class StrangerAwareContext(ssl.SSLContext):
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
         """Return the TLS state of a connection whose first bytes are looked at."""
-        self.sslobject_class = _Attentive
+        self.sslobject_class = AttentiveTls
         tls = super().wrap_bio(incoming, outgoing, *args, **options)
-        assert isinstance(tls, _Attentive)
+        assert isinstance(tls, AttentiveTls)
         tls.wires = (incoming, outgoing)
         return tls
 
 
-class _Attentive(ssl.SSLObject):
+class AttentiveTls(ssl.SSLObject):
+    """The TLS state of an accepted connection. `asked_for` is the name by which the client knows this machine."""
+
+    asked_for: str | None = None
     wires: tuple[ssl.MemoryBIO, ssl.MemoryBIO] | None = None
 
     def do_handshake(self) -> None:

@@ -1,0 +1,439 @@
+"""Producing and fetching: record batches into partitions and out of them, and where offsets lie in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from tidegate.hub.access_rules import Right
+from tidegate.hub.errors import HubError, OutOfOrderSequence, ProducerFenced
+from tidegate.hub.namespace import EventHub, Partition
+from tidegate.hub.producers import Numbers
+from tidegate.kafka.errors import ErrorCode
+from tidegate.kafka.messages import Message, RequestHeader
+from tidegate.kafka.records import (
+    BatchError,
+    BatchTooLarge,
+    OldMagic,
+    RecordBatch,
+    UnknownCompression,
+    decode,
+    parse_batches,
+)
+from tidegate.log import Appended, LogClosed, LogDamaged, LogError
+from tidegate.server.context.context import ServerContext
+from tidegate.server.kafka.session import FetchSession, Session
+
+_logger = logging.getLogger(__name__)
+
+Fields = Mapping[str, Any]
+"""Of a response, or of an element of it."""
+Later = Awaitable[Fields | None]
+"""The answer to a request that has been begun; None for a request without one."""
+MAX_FETCH_BYTES = 8 << 20
+MAX_FETCH_WAIT_S = 60.0
+MAX_FETCH_PARTITIONS = 10_000
+_LATEST, _EARLIEST, _LATEST_TIME, _EARLIEST_LOCAL = -1, -2, -3, -4
+_ERRORS_OF_BATCHES: tuple[tuple[type[BatchError], ErrorCode], ...] = (
+    (OldMagic, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    (BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (UnknownCompression, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    (BatchError, ErrorCode.CORRUPT_MESSAGE),
+)
+
+
+class Refused(Exception):
+    """A part of a request that is answered with an error."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(message)
+
+
+def find_partition(session: Session, right: Right, topic: str, number: int) -> tuple[EventHub, Partition]:
+    """Return a partition that the client has a right on. Raises Refused, alike for every hub it has none on."""
+    if not session.may(right, topic):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    hub = session.namespace.event_hubs.get(topic.lower())
+    if hub is None or not 0 <= number < len(hub.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return hub, hub.partitions[number]
+
+
+class RecordsApi:
+    """Produce, Fetch, ListOffsets and OffsetForLeaderEpoch."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+
+    # -- producing
+
+    async def produce(self, session: Session, header: RequestHeader, body: Message) -> Later:
+        """Hand the batches to their partitions, in the order of requests; the answer waits until all are durable."""
+        throttled_s = 0.0
+        topics: list[tuple[str, list[tuple[int, asyncio.Future[Fields]]]]] = []
+        for topic in body.topic_data:
+            begun: list[tuple[int, asyncio.Future[Fields]]] = []
+            for part in topic.partition_data:
+                answer: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
+                begun.append((part.index, answer))
+                try:
+                    throttled_s += await self._produce_to(session, body, topic.name, part, answer)
+                except Refused as refused:
+                    self._context.metrics.refusals[f"kafka:{refused.code.name.lower()}"] += 1
+                    fields = {"error_code": refused.code, "base_offset": -1, "error_message": refused.message}
+                    answer.set_result(fields)
+            topics.append((topic.name, begun))
+        return self._produced(topics, throttled_s, body.acks)
+
+    async def _produced(
+        self, topics: list[tuple[str, list[tuple[int, asyncio.Future[Fields]]]]], throttled_s: float, acks: int
+    ) -> Fields | None:
+        responses = [
+            {"name": name, "partition_responses": [{"index": index, **await answer} for index, answer in begun]}
+            for name, begun in topics
+        ]
+        return {"responses": responses, "throttle_time_ms": round(throttled_s * 1000)} if acks else None
+
+    async def _produce_to(
+        self, session: Session, body: Message, topic: str, part: Message, answer: asyncio.Future[Fields]
+    ) -> float:
+        """Begin to store a batch, and return how long its client was made to wait first. Raises Refused."""
+        if body.transactional_id is not None:
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported")
+        if body.acks not in (0, 1, -1):
+            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+        hub, partition = find_partition(session, Right.SEND, topic, part.index)
+        batch = _checked_batch(part.records or b"", hub.admission.max_message_bytes)
+        throttled_s = await self._admit(hub, partition, batch)
+        numbers = None
+        if batch.producer_id >= 0:
+            numbers = Numbers(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence)
+            try:
+                if not partition.producers.accept(numbers):
+                    first = partition.producers.sequence_number_of(numbers)
+                    if first is None:
+                        raise Refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+                    answer.set_result(_stored(partition, first, -1))
+                    return throttled_s
+            except OutOfOrderSequence as error:
+                raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, error.description) from None
+            except ProducerFenced as error:
+                raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, error.description) from None
+            except HubError as error:
+                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, error.description) from None
+        self._context.metrics.publications += 1
+        finish = partial(self._finish, partition, numbers, answer)
+        try:
+            partition.log.append_batch(batch, finish)
+        except LogClosed:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if hub.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
+            raise Refused(code, "the hub is stopping, or was deleted") from None
+        return throttled_s
+
+    async def _admit(self, hub: EventHub, partition: Partition, batch: RecordBatch) -> float:
+        """Wait until the throughput units allow the batch, and return how long that took."""
+        throughput = hub.admission.throughput
+        waited_s = 0.0
+        while throughput is not None:
+            wait_s = throughput.partition_wait_s(partition.ingress)
+            if wait_s <= 0:
+                wait_s = throughput.ingress_wait_s(len(batch.data), batch.count, partition.ingress)
+            if wait_s <= 0:
+                break
+            await asyncio.sleep(wait_s)
+            waited_s += wait_s
+        return waited_s
+
+    def _finish(
+        self, partition: Partition, numbers: Numbers | None, answer: asyncio.Future[Fields], result: Appended | LogError
+    ) -> None:
+        """Report that the log stored a batch, or failed to. Runs in a committer thread."""
+        fields: Fields
+        if isinstance(result, LogError):
+            if numbers is not None:
+                partition.producers.failed(numbers)
+            fields = {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "base_offset": -1, "error_message": str(result)}
+        else:
+            if numbers is not None:
+                partition.producers.stored(numbers, result.first_sequence_number)
+            fields = _stored(partition, result.first_sequence_number, result.enqueued_time_ms)
+        self._context.completions.report(_settle, answer, fields)
+
+    # -- fetching
+
+    async def fetch(self, session: Session, header: RequestHeader, body: Message) -> Later:
+        """Read, and wait for enough to read, without holding up the client's other requests."""
+        return asyncio.ensure_future(self._fetch(session, header, body))
+
+    async def _fetch(self, session: Session, header: RequestHeader, body: Message) -> Fields:
+        error, wanted, kept = _fetch_session(session, body)
+        if error is not ErrorCode.NONE:
+            return {"error_code": error, "session_id": 0}
+        throttled_s = await self._wait_for_egress()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + min(body.max_wait_ms / 1000, MAX_FETCH_WAIT_S)
+        arrived = asyncio.Event()
+        watched = self._watched(session, wanted)
+        for partition in watched:
+            self._context.arrivals.watch(partition, arrived.set)
+        try:
+            while True:
+                found = _Found(min(body.max_bytes, MAX_FETCH_BYTES))
+                for (topic, number), asked in wanted.items():
+                    found.rows[topic, number] = self._read(session, topic, number, asked, found)
+                left_s = deadline_s - loop.time()
+                if found.size >= body.min_bytes or found.is_urgent or left_s <= 0:
+                    break
+                try:
+                    await asyncio.wait_for(arrived.wait(), left_s)
+                except TimeoutError:
+                    continue
+                arrived.clear()
+        finally:
+            for partition in watched:
+                self._context.arrivals.unwatch(partition, arrived.set)
+        self._count_delivered(found)
+        return {
+            "throttle_time_ms": round(throttled_s * 1000),
+            "session_id": 0 if kept is None else kept.session_id,
+            "responses": _grouped("topic", "partitions", _news(found, kept)),
+        }
+
+    async def _wait_for_egress(self) -> float:
+        waited_s = 0.0
+        throughput = self._context.namespace.throughput
+        while throughput.units is not None and (wait_s := throughput.egress_wait_s()) > 0:
+            await asyncio.sleep(wait_s)
+            waited_s += wait_s
+        return waited_s
+
+    def _watched(self, session: Session, wanted: Mapping[tuple[str, int], Message]) -> list[Partition]:
+        watched = []
+        for topic, number in wanted:
+            try:
+                watched.append(find_partition(session, Right.LISTEN, topic, number)[1])
+            except Refused:
+                continue
+        return watched
+
+    def _read(self, session: Session, topic: str, number: int, asked: Message, found: _Found) -> Fields:
+        try:
+            hub, partition = find_partition(session, Right.LISTEN, topic, number)
+            log = partition.log
+            end, begin = log.next_sequence_number, log.begin_sequence_number
+            row = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": begin, "records": b""}
+            if not begin <= asked.fetch_offset <= end:
+                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+            room = min(asked.partition_max_bytes, found.room)
+            if asked.fetch_offset == end or (room <= 0 and found.size):
+                return row
+            data, count = _batches_from(partition, asked.fetch_offset, max(room, 0), not found.size)
+        except Refused as refused:
+            found.is_urgent = True
+            return {"error_code": refused.code, "high_watermark": -1, "records": b""}
+        except LogError as error:
+            _logger.error("%s/%s cannot be read: %s", topic, number, error)
+            found.is_urgent = True
+            return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "high_watermark": -1, "records": b""}
+        found.add(hub.name, len(data), count)
+        return {**row, "records": data}
+
+    def _count_delivered(self, found: _Found) -> None:
+        context = self._context
+        for hub, count in found.events.items():
+            context.metrics.delivered_events += count
+            context.metrics.deliveries.count(hub, count)
+        if found.size and context.namespace.throughput.units is not None:
+            context.namespace.throughput.spend_egress(found.size, sum(found.events.values()))
+
+    # -- offsets
+
+    async def list_offsets(self, session: Session, header: RequestHeader, body: Message) -> Later:
+        """Return the offsets of times, of the beginning and of the end."""
+        topics = []
+        for topic in body.topics:
+            rows = []
+            for part in topic.partitions:
+                try:
+                    _, partition = find_partition(session, Right.LISTEN, topic.name, part.partition_index)
+                    offset, time_ms = _offset_at(partition, part.timestamp)
+                    row: Fields = {"offset": offset, "timestamp": time_ms, "leader_epoch": 0}
+                except Refused as refused:
+                    row = {"error_code": refused.code}
+                except LogError as error:
+                    _logger.error("%s/%s cannot be searched: %s", topic.name, part.partition_index, error)
+                    row = {"error_code": ErrorCode.KAFKA_STORAGE_ERROR}
+                rows.append({"partition_index": part.partition_index, **row})
+            topics.append({"name": topic.name, "partitions": rows})
+        return answered({"topics": topics})
+
+    async def end_of_epoch(self, session: Session, header: RequestHeader, body: Message) -> Later:
+        """Return where an epoch of a leader ends: there is one leader and one epoch."""
+        topics = []
+        for topic in body.topics:
+            rows = []
+            for part in topic.partitions:
+                try:
+                    _, partition = find_partition(session, Right.LISTEN, topic.topic, part.partition)
+                    row: Fields = {"leader_epoch": 0, "end_offset": partition.log.next_sequence_number}
+                except Refused as refused:
+                    row = {"error_code": refused.code}
+                rows.append({"partition": part.partition, **row})
+            topics.append({"topic": topic.topic, "partitions": rows})
+        return answered({"topics": topics})
+
+
+class _Found:
+    """What a fetch has read so far."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.rows: dict[tuple[str, int], Fields] = {}
+        self.events: dict[str, int] = {}
+        self.size = 0
+        self.room = max_bytes
+        self.is_urgent = False
+
+    def add(self, hub: str, size: int, count: int) -> None:
+        self.size += size
+        self.room -= size
+        self.events[hub] = self.events.get(hub, 0) + count
+
+
+class _Batches(NamedTuple):
+    data: bytes
+    events: int
+
+
+def _batches_from(partition: Partition, offset: int, max_bytes: int, at_least_one: bool) -> _Batches:
+    """Return batches from an offset on; damaged events are passed over. Raises LogError."""
+    while True:
+        try:
+            found = partition.log.read_record_batches(offset, max_bytes=max_bytes)
+        except LogDamaged as damage:
+            _logger.error("%s/%s: skipping damaged events: %s", partition.hub_name, partition.partition_id, damage)
+            offset = damage.resume_sequence_number
+            continue
+        data = b"".join(found.batches)
+        if len(data) > max_bytes and not at_least_one:
+            return _Batches(b"", 0)
+        return _Batches(data, found.event_count)
+
+
+def _checked_batch(data: bytes, max_bytes: int) -> RecordBatch:
+    """Return the one batch of a request, completely checked. Raises Refused."""
+    if len(data) > max_bytes:
+        message = f"a record batch may have {max_bytes} bytes, this one has {len(data)}"
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, message)
+    try:
+        batches = list(parse_batches(data))
+        if len(batches) != 1:
+            raise Refused(ErrorCode.INVALID_RECORD, f"a request has one batch for a partition, this one {len(batches)}")
+        (batch,) = batches
+        batch.check()
+        if batch.is_control or not batch.count or batch.count != batch.last_offset_delta + 1:
+            raise Refused(ErrorCode.INVALID_RECORD, "a batch has records, as many as it has offsets, and no markers")
+        if batch.is_transactional:
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported")
+        columns = decode(batch)
+        if batch.compression and max(len(value or b"") for value in columns.values) > max_bytes:
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"a record may have {max_bytes} bytes")
+    except BatchError as error:
+        code = next(code for kind, code in _ERRORS_OF_BATCHES if isinstance(error, kind))
+        raise Refused(code, str(error)) from None
+    return batch
+
+
+def _stored(partition: Partition, offset: int, time_ms: int) -> Fields:
+    return {
+        "error_code": ErrorCode.NONE,
+        "base_offset": offset,
+        "log_append_time_ms": time_ms,
+        "log_start_offset": partition.log.begin_sequence_number,
+    }
+
+
+def _settle(answer: asyncio.Future[Fields], fields: Fields) -> None:
+    if not answer.done():
+        answer.set_result(fields)
+
+
+def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
+    """Return the offset that a timestamp, or a number below zero, stands for, and its time. Raises LogError."""
+    log = partition.log
+    end, begin = log.next_sequence_number, log.begin_sequence_number
+    if timestamp == _LATEST:
+        return end, -1
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return begin, -1
+    if timestamp == _LATEST_TIME:
+        return (end - 1, log.last_enqueued_time_ms) if end > begin else (-1, -1)
+    if timestamp < 0:
+        return -1, -1
+    offset = log.sequence_at_time(timestamp, inclusive=True)
+    if offset >= end:
+        return -1, -1
+    found = log.read_batches(offset, max_events=1)
+    return offset, found[0].enqueued_time_ms if found else -1
+
+
+def _fetch_session(
+    session: Session, body: Message
+) -> tuple[ErrorCode, Mapping[tuple[str, int], Message], FetchSession | None]:
+    """Return what a fetch wants to read, and the session that it goes on with or begins."""
+    named = {(topic.topic, part.partition): part for topic in body.topics for part in topic.partitions}
+    if body.session_epoch == -1 or (body.session_id == 0 and body.session_epoch != 0):
+        session.fetch = None
+        return ErrorCode.NONE, named, None
+    if body.session_epoch == 0:
+        if len(named) > MAX_FETCH_PARTITIONS:
+            return ErrorCode.INVALID_REQUEST, {}, None
+        session.fetch = FetchSession(secrets.randbelow(2**31 - 2) + 1, partitions=named)
+        return ErrorCode.NONE, named, session.fetch
+    kept = session.fetch
+    if kept is None or kept.session_id != body.session_id:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND, {}, None
+    if kept.epoch != body.session_epoch:
+        return ErrorCode.INVALID_FETCH_SESSION_EPOCH, {}, None
+    kept.epoch = kept.epoch + 1 if kept.epoch < 2**31 - 1 else 1
+    for topic in body.forgotten_topics_data:
+        for number in topic.partitions:
+            kept.partitions.pop((topic.topic, number), None)
+            kept.told.pop((topic.topic, number), None)
+    for key, part in named.items():  # changed ones go to the end, so that all get their turn
+        kept.partitions.pop(key, None)
+        kept.partitions[key] = part
+    if len(kept.partitions) > MAX_FETCH_PARTITIONS:
+        session.fetch = None
+        return ErrorCode.INVALID_REQUEST, {}, None
+    return ErrorCode.NONE, kept.partitions, kept
+
+
+def _news(found: _Found, kept: FetchSession | None) -> dict[tuple[str, int], Fields]:
+    """Return the rows that a consumer does not know yet: all of them, without a session."""
+    if kept is None:
+        return found.rows
+    news = {}
+    for key, row in found.rows.items():
+        state = (int(row.get("error_code", 0)), int(row["high_watermark"]), int(row.get("log_start_offset", -1)))
+        if row.get("records") or state[0] or kept.told.get(key) != state:
+            news[key] = row
+        kept.told[key] = state
+    return news
+
+
+def _grouped(topic_field: str, rows_field: str, rows: Mapping[tuple[str, int], Fields]) -> list[Fields]:
+    topics: dict[str, list[Fields]] = {}
+    for (topic, number), row in rows.items():
+        topics.setdefault(topic, []).append({"partition_index": number, **row})
+    return [{topic_field: topic, rows_field: partitions} for topic, partitions in topics.items()]
+
+
+async def answered(fields: Fields | None) -> Fields | None:
+    """Return an answer that is there already."""
+    return fields

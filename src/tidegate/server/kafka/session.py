@@ -1,0 +1,88 @@
+"""Who a client of Kafka is: SASL PLAIN with a connection string, as everywhere in Event Hubs' documentation."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from tidegate.hub.access import Grant
+from tidegate.hub.access_rules import Right
+from tidegate.hub.addresses import Path
+from tidegate.hub.errors import Unauthorized
+from tidegate.hub.event_hub import EventHub
+from tidegate.hub.namespace import Namespace
+from tidegate.kafka.messages import Message
+
+USER = "$ConnectionString"
+MECHANISM = "PLAIN"
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """What an incremental fetch leaves out (KIP-227): the partitions that a consumer reads, and what it was told.
+
+    Attributes:
+        partitions: The request's fields of each partition, by topic and number.
+        told: The last error, end and beginning that the consumer knows of each.
+    """
+
+    session_id: int
+    epoch: int = 1
+    partitions: dict[tuple[str, int], Message] = field(default_factory=dict)
+    told: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+
+
+class Session:
+    """One connection's client: what it is called, and what its key allows."""
+
+    def __init__(self, namespace: Namespace, peer: str, host: str, port: int) -> None:
+        self.namespace = namespace
+        self.peer = peer
+        self.advertised = (host, port)
+        self.mechanism: str | None = None
+        self.grant: Grant | None = None
+        self.fetch: FetchSession | None = None
+
+    def authenticate(self, token: bytes) -> None:
+        """Check a SASL PLAIN message: an authorization id, a user and a password. Raises Unauthorized."""
+        try:
+            _, user, password = token.decode("utf-8").split("\0")
+        except ValueError:
+            raise Unauthorized("the client's SASL PLAIN message cannot be read") from None
+        if user != USER:
+            raise Unauthorized(f"the user must be {USER}, and the password a connection string")
+        fields = {}
+        for part in password.split(";"):
+            field_name, _, value = part.partition("=")
+            fields[field_name.strip().lower()] = value.strip()
+        access = self.namespace.access
+        if "sharedaccesssignature" in fields:
+            self.grant = access.check_token(fields["sharedaccesssignature"], time.time())
+            return
+        name, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
+        if not name or not key:
+            raise Unauthorized("the password must be a connection string with SharedAccessKeyName and SharedAccessKey")
+        self.grant = access.check_key(name, key)
+
+    @property
+    def scope(self) -> Path:
+        """What the key covers."""
+        return () if self.grant is None else self.grant.scope
+
+    def may(self, right: Right, *path: str) -> bool:
+        """Return whether the client has a right, on the namespace or at a path below it."""
+        if self.grant is None:
+            return False
+        try:
+            self.namespace.access.authorize([self.grant], right, tuple(one.lower() for one in path), time.time())
+        except Unauthorized:
+            return False
+        return True
+
+    def sees(self, hub: str) -> bool:
+        """Return whether the client has any right on a hub of that name, which need not exist."""
+        return any(self.may(right, hub) for right in (Right.SEND, Right.LISTEN))
+
+    def visible_hubs(self) -> list[EventHub]:
+        """Return the hubs that the client has any right on."""
+        return [hub for hub in list(self.namespace.event_hubs.values()) if self.sees(hub.name)]
