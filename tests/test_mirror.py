@@ -411,6 +411,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "log/check",
         "log/segment",
     ),
+    "tests/log/test_protocol.py": ("log/document",),
     "tests/log/test_segment_reader.py": (
         "log/acknowledged",
         "log/committer",

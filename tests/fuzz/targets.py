@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tests.amqp.pair import BEGIN, OPEN, SASL_START, attach, credit, transfer
 from tests.amqp.test_conversation import Owner
@@ -29,7 +29,8 @@ from tidegate.hub.config import ConfigError, parse_config
 from tidegate.hub.errors import HubError
 from tidegate.hub.positions import parse_selector
 from tidegate.hub.snapshot import FILE_NAME, read_state
-from tidegate.log import Appended, LogDamaged, LogError
+from tidegate.log import Appended, Document, LogDamaged, LogError, PartitionStore
+from tidegate.log.document import FolderDocument
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage
 from tidegate.log.segment import SegmentName, decode_index
 from tidegate.server.http.routes.publishing import BATCH_CONTENT_TYPE, parse_publication
@@ -154,7 +155,9 @@ class _Hub:
         targets = ("tolls", "tolls/Partitions/1", "tolls/Publishers/p1")
         self.publishers = [self.namespace.open_publisher(target, grants, NOW_S) for target in targets]
 
-    def _append(self, events: Sequence[bytes | memoryview], on_durable: Callable[[Any], None]) -> None:
+    def _append(
+        self, events: Sequence[bytes | memoryview], on_durable: Callable[[Any], None], numbering: Any = None
+    ) -> None:
         self.stored = [bytes(event) for event in events]
         on_durable(Appended(0, len(events), 0, 4 * (len(events) - 1), 0))
 
@@ -248,6 +251,16 @@ def config(data: bytes) -> None:
         parse_config(data.decode("utf-8", "replace"))
 
 
+class _OneDocument:
+    """Stands for a partition's store that keeps one document."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def document(self, name: str, *, advice: str) -> Document:
+        return FolderDocument(self._path, advice)
+
+
 def state(data: bytes) -> None:
     """The files in which the hub and capture remember themselves."""
     with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +269,7 @@ def state(data: bytes) -> None:
         with contextlib.suppress(ConfigError, FileDamaged):
             read_state(Path(folder))
         with contextlib.suppress(JournalDamaged):
-            CaptureJournal(Path(folder)).read()
+            CaptureJournal(cast("PartitionStore", _OneDocument(Path(folder) / "journal.json"))).read()
 
 
 def entries(data: bytes) -> None:

@@ -52,7 +52,7 @@ def main(folder: Path, destination: str, draining: bool) -> None:
     clock = FastClock()
     log = PartitionLog.open(folder / "log", clock=clock, committer=Committer(threads=1))
     settings = description(size_limit_in_bytes=SIZE_LIMIT, skip_empty_archives=True)
-    writer = CaptureWriter(log, NAMES, settings, open_store(destination), folder / "log" / "capture")
+    writer = CaptureWriter(log, NAMES, settings, open_store(destination))
     print("ready", flush=True)
     if not draining:
         threading.Thread(target=publish, args=(log,), daemon=True).start()

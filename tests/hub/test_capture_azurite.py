@@ -41,7 +41,7 @@ def test_files_are_blobs_that_avro_readers_read(environment: dict[str, str], blo
     log = PartitionLog.open(tmp_path, clock=clock, committer=InlineCommitter())
     store = open_store(f"az://{blobs.container_name}/lake", environment)
     # 30 MB in one file: it goes up in pieces.
-    writer = CaptureWriter(log, NAMES, description(), store, tmp_path / "capture")
+    writer = CaptureWriter(log, NAMES, description(), store)
     for number in range(30):
         append(log, [encode_message(Message(body_kind="data", body=[bytes([number]) * 1_000_000]))])
     clock.time_ms = START_MS + 120_000
@@ -61,7 +61,7 @@ def test_somebody_elses_blob_is_left_alone(environment: dict[str, str], blobs: A
     clock = SetClock(START_MS)
     log = PartitionLog.open(tmp_path, clock=clock, committer=InlineCommitter())
     store = open_store(f"az://{blobs.container_name}", environment)
-    writer = CaptureWriter(log, NAMES, description(), store, tmp_path / "capture")
+    writer = CaptureWriter(log, NAMES, description(), store)
     append(log, [encode_message(Message(body_kind="data", body=[b"a"]))])
     clock.time_ms = START_MS + 60_000
     run(writer, clock.time_ms)

@@ -27,9 +27,7 @@ def test_files_are_in_the_bucket_whole_and_a_failure_names_no_secret(tmp_path: P
         bucket = server.create_bucket("archive")
         clock = SetClock(START_MS)
         log = PartitionLog.open(tmp_path, clock=clock, committer=InlineCommitter())
-        writer = CaptureWriter(
-            log, NAMES, description(), open_store(f"{bucket}/lake", server.environment), tmp_path / "capture"
-        )
+        writer = CaptureWriter(log, NAMES, description(), open_store(f"{bucket}/lake", server.environment))
         # More than the store takes in one request: it goes up in pieces.
         for number in range(30):
             append(log, [encode_message(Message(body_kind="data", body=[bytes([number]) * 1_000_000]))])

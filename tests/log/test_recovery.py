@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.log.support import HeldCommitter, append, last_segment, open_log, stored
 from tests.profiles import example_count
 from tidegate.durable_files import FileDamaged
-from tidegate.log import LogDamaged, LogError, SegmentReader, check
+from tidegate.log import LogDamaged, LogError, SegmentReader
 from tidegate.log.segment import SEGMENT_HEADER_BYTES
 
 
@@ -192,7 +192,7 @@ def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_pa
     log = open_log(tmp_path)
     assert log.recovery.unread.start == 0
     assert 80 < log.recovery.unread.stop < len(rows)
-    assert [found for found in check(log) if found is not None] == []
+    assert [found for found in log.check() if found is not None] == []
     assert stored(log) == rows
     assert append(log, [b"x"]).first_sequence_number == len(rows)
     log.close()
@@ -204,7 +204,7 @@ def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_pa
     segment.write_bytes(content)
     log = open_log(tmp_path)
     assert [d.sequence_number for d in log.recovery.damages] == [entries[-1].base_sequence_number]
-    assert [found.sequence_number for found in check(log) if found is not None] == [6, 60]
+    assert [found.sequence_number for found in log.check() if found is not None] == [6, 60]
     lost = {6, 7, 60, 61}
     log.close()
     assert served(tmp_path)[0] == [row for row in rows if row[0] not in lost]

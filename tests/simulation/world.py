@@ -197,7 +197,7 @@ class World:
             self._folder / "machine" / "hub", _CONFIG, clock=self._clock, committer=self._committer
         )
         for partition in self._namespace.event_hub(HUB).partitions:
-            (partition.log.directory / "log-id").write_text("simulated", encoding="ascii")
+            (self.directory(partition.partition_id) / "log-id").write_text("simulated", encoding="ascii")
 
     def _stop_hub(self) -> None:
         """Stop in order: what waits is written and answered."""
@@ -342,7 +342,9 @@ class World:
 
     def directory(self, partition: str) -> Path:
         """Return a partition's folder of segments. Raises InputError."""
-        return self.namespace.event_hub(HUB).partition(partition).log.directory
+        directory = self.namespace.event_hub(HUB).partition(partition).log.directory
+        assert directory is not None
+        return directory
 
     def _stored(self) -> dict[int, list[Seen]]:
         """Return all places of each event in the log, by the number in its body."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tidegate.hub.partition import Partition
 
 _logger = logging.getLogger(__name__)
-_FOLDER = "capture"
 _TRY_AGAIN_MS = 60_000
 
 
@@ -109,8 +108,7 @@ class CaptureScheduler:
             "EventHub": event_hub.name,
             "PartitionId": partition.partition_id,
         }
-        folder = partition.log.directory / _FOLDER
-        partition.capture = CaptureWriter(partition.log, names, description, store, folder)
+        partition.capture = CaptureWriter(partition.log, names, description, store)
         self._captured[id(partition)] = partition
 
     def _end(self, partition: Partition) -> None:

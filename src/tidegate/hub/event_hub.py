@@ -10,16 +10,11 @@ from tidegate.hub.config import DEFAULT_CONSUMER_GROUP, EventHubConfig
 from tidegate.hub.errors import ArgumentOutOfRange, entity_not_found
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
+from tidegate.hub.producers import ProducerTable
 from tidegate.hub.snapshot import HubDefinition
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionLog, prepare_folder
-
-SEGMENTS = 8
-"""Retention keeps this many segments or more and deletes them whole. An event may outlive its retention time by an
-eighth, and at least three quarters of a size limit are kept, however much arrived since retention was last applied.
-"""
-SEGMENT_BYTES = 32 << 20
-MIN_SEGMENT_BYTES = 64 << 10
+from tidegate.log.retention import segment_bytes_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,42 +115,27 @@ class EventHub:
         config = self.config
         if config.retention_ms is None and config.retention_bytes is None:
             return 0
-        before_ms = None if config.retention_ms is None else now_ms - config.retention_ms
-        at_least_bytes = 0 if config.retention_bytes is None else config.retention_bytes * 3 // 4
         deleted = 0
-        not_rolled: LogError | None = None
+        failed: LogError | None = None
         for partition in self.partitions:
-            partition.log.segment_bytes = segment_bytes(config)
             capture = partition.capture
-            keep_from = None if capture is None else capture.keep_from
             try:
-                partition.log.roll(
-                    before_ms=None if config.retention_ms is None else now_ms - config.retention_ms // SEGMENTS,
-                    max_bytes=None if config.retention_bytes is None else config.retention_bytes // SEGMENTS,
+                deleted += partition.log.retain(
+                    now_ms=now_ms,
+                    retention_ms=config.retention_ms,
+                    retention_bytes=config.retention_bytes,
+                    keep_from=None if capture is None else capture.keep_from,
                 )
-            except LogError as error:  # a full disk has no room for a new segment, and needs old ones to be deleted
-                not_rolled = error
-            deleted += partition.log.apply_retention(
-                before_ms=before_ms,
-                max_bytes=config.retention_bytes,
-                at_least_bytes=at_least_bytes,
-                keep_from=keep_from,
-            )
-        if not_rolled is not None:
-            raise not_rolled
+            except LogError as error:  # of one partition: the others are due all the same
+                failed = error
+        if failed is not None:
+            raise failed
         return deleted
 
     def close(self) -> None:
         """Close all partitions."""
         for partition in self.partitions:
             partition.close()
-
-
-def segment_bytes(config: EventHubConfig) -> int:
-    """Return the size at which partitions begin a new segment, small enough to spread a burst over several."""
-    if config.retention_bytes is None:
-        return SEGMENT_BYTES
-    return max(MIN_SEGMENT_BYTES, min(SEGMENT_BYTES, config.retention_bytes // SEGMENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +179,12 @@ def open_partitions(
                 folder,
                 clock=logs.clock,
                 committer=logs.committer,
-                segment_bytes=segment_bytes(config),
+                segment_bytes=segment_bytes_for(config.retention_bytes),
                 durable=logs.durable,
                 exclusive=False,
             )
             opened.callback(log.close)
-            partitions.append(Partition(config.name, str(number), log))
+            partitions.append(Partition(config.name, str(number), log, ProducerTable(log)))
         opened.pop_all()
     return tuple(partitions)
 

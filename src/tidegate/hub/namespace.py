@@ -29,7 +29,7 @@ from tidegate.hub.reader import Reader
 from tidegate.hub.registry import HUBS_FOLDER, Registry
 from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, Snapshot, read_state, write_state
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer, LogError, PartitionLog, Storage
+from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
 
 _logger = logging.getLogger(__name__)
 GROUPS_FOLDER = "groups"
@@ -99,7 +99,7 @@ class Namespace:
         """The namespace's name."""
         return self._registry.snapshot.name
 
-    def _logs(self) -> list[PartitionLog]:
+    def _logs(self) -> list[PartitionStore]:
         return [partition.log for hub in self._registry.event_hubs.values() for partition in hub.partitions]
 
     @property

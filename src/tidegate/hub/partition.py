@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.hub.errors import HubError, LinkStolen, QuotaExceeded
 from tidegate.hub.producers import ProducerTable
 from tidegate.hub.throughput import PartitionIngress
-from tidegate.log import PartitionLog, check
+from tidegate.log import PartitionStore
 
 if TYPE_CHECKING:
     from tidegate.hub.capture.partition_capture import CaptureWriter
@@ -131,16 +131,16 @@ class PartitionProperties:
 class Partition:
     """One partition of an event hub. `log.on_grow` wakes waiting readers."""
 
-    def __init__(self, hub_name: str, partition_id: str, log: PartitionLog) -> None:
+    def __init__(self, hub_name: str, partition_id: str, log: PartitionStore, producers: ProducerTable) -> None:
         self.hub_name = hub_name
         self.partition_id = partition_id
         self.log = log
         # set and cleared by the capture scheduler
         self.capture: CaptureWriter | None = None
-        self.producers = ProducerTable(log)
+        self.producers = producers
         self.ingress = PartitionIngress()
         # acknowledged events found unreadable when the log was opened or checked
-        self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.recovery.damages)
+        self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.damages)
         self._reader_slots: dict[str, ReaderSlots] = {}
         self._lock = threading.Lock()
 
@@ -165,7 +165,7 @@ class Partition:
 
     def check(self) -> Iterator[None]:
         """Check the events that opening did not read, in pieces; count and log damage. Raises LogError."""
-        for damage in check(self.log):
+        for damage in self.log.check():
             if damage is not None:
                 self.damaged_events += len(damage.sequence_numbers)
                 _logger.error("%s/%s: %s", self.hub_name, self.partition_id, damage)

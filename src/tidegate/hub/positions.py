@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidegate.hub.errors import ArgumentError
-from tidegate.log import PartitionLog
+from tidegate.log import PartitionStore
 
 _SELECTOR = re.compile(
     r"\s*amqp\.annotation\.x-opt-(offset|sequence-number|enqueued-time(?:-utc)?)\s*(>=?)\s*(?:'([^']{0,64})'|(-?[0-9]{1,19}))\s*"
@@ -60,7 +60,7 @@ def parse_selector(selector: str | None) -> Position:
     return Position(key, int(text), operator == ">=")
 
 
-def first_sequence_number(position: Position, log: PartitionLog) -> int:
+def first_sequence_number(position: Position, log: PartitionStore) -> int:
     """Return the sequence number of the first event to deliver.
 
     If retention has deleted the event, the position becomes that of the oldest one.

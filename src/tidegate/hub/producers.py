@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tidegate.amqp.messages.message import DecodeError, message_annotation
-from tidegate.durable_files import FileDamaged, decode_checked, write_checked
 from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.kafka.records import parse_batch
 from tidegate.log import EntryView, LogDamaged, PartitionLog
@@ -104,11 +103,11 @@ class ProducerTable:
     def __init__(self, log: PartitionLog) -> None:
         """Read the state from the snapshot and the log. Raises FileDamaged, LogError, OSError."""
         self._log = log
-        self._path = log.directory / "producers.json"
+        self._document = log.document("producers.json", advice=_ADVICE)
         self._lock = threading.Lock()
         self._producers: dict[int, ProducerState] = {}
         self._since_snapshot = 0
-        self._in_use = self._path.exists()
+        self._in_use = self._document.exists
         if self._in_use:
             self._replay(self._read_snapshot())
         # the state includes all events below this, perhaps not those above
@@ -227,7 +226,7 @@ class ProducerTable:
             self._write_snapshot()
         except OSError as error:
             # an older snapshot only means more to read at the next start
-            _logger.warning("%s cannot be written: %s", self._path, error)
+            _logger.warning("%s cannot be written: %s", self._document, error)
 
     def _write_snapshot(self) -> None:
         state = {
@@ -235,25 +234,25 @@ class ProducerTable:
             "sequence_number": self._accounted,
             "producers": [[number, state.epoch, state.stored] for number, state in self._producers.items()],
         }
-        write_checked(self._path, state)
+        self._document.write(state)
         self._since_snapshot = 0
 
     def _read_snapshot(self) -> int:
         """Return the sequence number from which the log is to be read. Raises FileDamaged, OSError."""
-        if not self._path.stat().st_size:
-            _logger.warning("%s is empty: the producers are read from the retained events", self._path)
+        state = self._document.read()
+        if not state:
+            _logger.warning("%s is empty: the producers are read from the retained events", self._document)
             return 0
         try:
-            state = decode_checked(self._path.read_bytes())
             producers = {
                 int(number): ProducerState(int(e), int(last), int(last)) for number, e, last in state["producers"]
             }
             sequence_number = int(state["sequence_number"])
         except (ValueError, KeyError, TypeError) as error:
-            raise FileDamaged(self._path, str(error), _ADVICE) from None
+            raise self._document.damaged(str(error)) from None
         if not 0 <= sequence_number <= self._log.next_sequence_number:
             known = f"it knows {sequence_number} events and the log has {self._log.next_sequence_number}"
-            raise FileDamaged(self._path, known, _ADVICE)
+            raise self._document.damaged(known)
         self._producers = producers
         return sequence_number
 

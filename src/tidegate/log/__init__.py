@@ -2,10 +2,9 @@
 
 Events are bytes here. `PartitionLog` is what the hub appends to and reads from, `SegmentReader` what a job on the same
 machine reads with, `Committer` the threads that sync, `LogClock` what stamps arrival and promises that no later event
-will be earlier.
+will be earlier. `PartitionStore` and `NamespaceStore` are what the hub asks of this log or of any other store.
 """
 
-from tidegate.log.check import check
 from tidegate.log.clock import Clock, LogClock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
@@ -14,7 +13,14 @@ from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch, RecordBatches
 from tidegate.log.log_writer import WriteFailure
 from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
-from tidegate.log.partition_log import ArrivalLowerBound, PartitionLog
+from tidegate.log.partition_log import PartitionLog
+from tidegate.log.protocol import (
+    ArrivalLowerBound,
+    Document,
+    NamespaceStore,
+    Numbering,
+    PartitionStore,
+)
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
 from tidegate.log.storage import Storage, StorageStatus
@@ -24,20 +30,23 @@ __all__ = [
     "ArrivalLowerBound",
     "Clock",
     "Committer",
+    "Document",
     "EntryView",
     "EventBatch",
     "LogClock",
     "LogClosed",
     "LogDamaged",
     "LogError",
+    "NamespaceStore",
+    "Numbering",
     "PartitionFolderWrong",
     "PartitionLog",
+    "PartitionStore",
     "RecordBatches",
     "Recovery",
     "SegmentReader",
     "Storage",
     "StorageStatus",
     "WriteFailure",
-    "check",
     "prepare_folder",
 ]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from tidegate.log.errors import LogDamaged
-from tidegate.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from tidegate.log.partition_log import PartitionLog
 
 PIECE_BYTES = 1 << 18
 
 
-def check(log: PartitionLog) -> Iterator[LogDamaged | None]:
-    """Yield the damage in `log.recovery.unread`, and None after every PIECE_BYTES or so, when the caller may pause.
+def check(log: PartitionLog, unread: range) -> Iterator[LogDamaged | None]:
+    """Yield the damage among the events `unread`, and None after every PIECE_BYTES or so, when the caller may pause.
 
     Raises LogError.
     """
-    sequence, end = log.recovery.unread.start, log.recovery.unread.stop
+    sequence, end = unread.start, unread.stop
     read = 0
     while sequence < end:
         try:

@@ -14,6 +14,8 @@ from tidegate.log.segment_table import SegmentTable, as_events
 from tidegate.log.state import LogState
 
 _KNOWN_POSITIONS = 256
+RECENT_BYTES = 16 << 20
+"""What was written last is in the page cache, so reading it does not wait for the disk."""
 
 
 class EventBatch(NamedTuple):
@@ -54,6 +56,17 @@ class LogReader:
         """Forget remembered positions, because a segment was removed."""
         with self._state.lock:
             self._known_positions.clear()
+
+    def is_recent(self, sequence_number: int) -> bool:
+        """Return whether the event is among the last RECENT_BYTES of the log, or yet to come."""
+        state = self._state
+        end = state.end
+        if sequence_number >= end.next_sequence_number:
+            return True
+        position = self._known_positions.get(sequence_number)
+        if position is None:
+            position = state.position_at_or_before(sequence_number)
+        return end.end_position - position <= RECENT_BYTES
 
     def entries(self, sequence_number: int) -> Generator[EntryView, None, None]:
         while True:

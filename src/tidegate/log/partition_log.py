@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from tidegate.durable_files import DirectoryLock, Files, refuses_writes
 from tidegate.kafka.records import RecordBatch
 from tidegate.log.acknowledged import AcknowledgedFile
+from tidegate.log.check import check
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
+from tidegate.log.document import FolderDocument
 from tidegate.log.entry import EntryView
-from tidegate.log.errors import LogError
+from tidegate.log.errors import LogDamaged, LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
 from tidegate.log.log_writer import LogWriter, WriteFailure
+from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
-from tidegate.log.retention import Retention, RetentionLimits
+from tidegate.log.retention import SEGMENTS, Retention, RetentionLimits, segment_bytes_for
 from tidegate.log.segment import SparseIndex
 from tidegate.log.state import LogState
 from tidegate.log.tail_writer import TailWriter
@@ -28,18 +31,12 @@ from tidegate.log.tail_writer import TailWriter
 _logger = logging.getLogger(__name__)
 
 
-class ArrivalLowerBound(NamedTuple):
-    """A guarantee: every event from next_sequence_number on is enqueued at lower_bound_ms or later, even after a crash.
-
-    This is what lets the watermark of an idle partition advance.
-    """
-
-    next_sequence_number: int
-    lower_bound_ms: int
+_READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log-reader")
+"""Wait for the disk in place of event loops."""
 
 
 class PartitionLog:
-    """One partition's commit log. All methods may be called from any thread."""
+    """One partition's commit log: a `PartitionStore`. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -198,11 +195,14 @@ class PartitionLog:
 
     # -- appending
 
-    def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
+    def append(
+        self, events: Sequence[bytes | memoryview], on_durable: OnDurable, numbering: Numbering | None = None
+    ) -> None:
         """Store `events` (at least one) atomically.
 
         on_durable is called once, from a committer thread, after the sync. Takes about a microsecond and never waits
-        for the disk. Raises ValueError for no events, LogClosed.
+        for the disk. The events themselves carry an idempotent producer's numbers, so `numbering` is not needed.
+        Raises ValueError for no events, LogClosed.
         """
         self._writer.append(events, on_durable)
 
@@ -229,6 +229,23 @@ class PartitionLog:
         Raises LogDamaged, LogError.
         """
         return self._reader.entries(sequence_number)
+
+    def read_cached(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> list[EventBatch] | None:
+        """Return what `read_batches` would if the events are so recent that the page cache has them, else None.
+
+        Raises LogDamaged, LogError.
+        """
+        if not self._reader.is_recent(sequence_number):
+            return None
+        return self._reader.read_events(sequence_number, max_bytes, max_events)
+
+    def start_read(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> Future[list[EventBatch]]:
+        """Begin what `read_batches` does in a thread that waits for the disk, and return its future."""
+        return _READERS.submit(self._reader.read_events, sequence_number, max_bytes, max_events)
 
     def read_batches(
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
@@ -297,6 +314,68 @@ class PartitionLog:
         Retention deletes whole segments, so smaller ones let it keep closer to its limits. Raises LogError.
         """
         return self._retention.roll(before_ms, max_bytes)
+
+    def retain(
+        self, *, now_ms: int, retention_ms: int | None, retention_bytes: int | None, keep_from: int | None = None
+    ) -> int:
+        """Delete the segments that a hub's retention no longer keeps, and return how many events were deleted.
+
+        Segments are begun so that there are SEGMENTS of them or more. An event may outlive its retention time by an
+        eighth, and at least three quarters of a size limit are kept, however much arrived since the last call. Waits
+        for the disk.
+
+        Args:
+            now_ms: The time, by the log's clock.
+            retention_ms: Events enqueued longer ago than this are due. None: no limit of age.
+            retention_bytes: The oldest events are due while all take more than this. None: no limit of size.
+            keep_from: Keep events from this sequence number on in any case.
+
+        Raises:
+            LogError: A segment could not be begun or deleted; the rest is left for the next call.
+        """
+        if retention_ms is None and retention_bytes is None:
+            return 0
+        self.segment_bytes = segment_bytes_for(retention_bytes)
+        not_rolled: LogError | None = None
+        try:
+            self.roll(
+                before_ms=None if retention_ms is None else now_ms - retention_ms // SEGMENTS,
+                max_bytes=None if retention_bytes is None else retention_bytes // SEGMENTS,
+            )
+        except LogError as error:  # a full disk has no room for a new segment, and needs old ones to be deleted
+            not_rolled = error
+        deleted = self.apply_retention(
+            before_ms=None if retention_ms is None else now_ms - retention_ms,
+            max_bytes=retention_bytes,
+            at_least_bytes=0 if retention_bytes is None else retention_bytes * 3 // 4,
+            keep_from=keep_from,
+        )
+        if not_rolled is not None:
+            raise not_rolled
+        return deleted
+
+    def document(self, name: str, *, advice: str) -> FolderDocument:
+        """Return a document in the log's directory.
+
+        Args:
+            name: The path of its file, from the directory.
+            advice: What a person can do about a damaged one; it ends the message of FileDamaged.
+        """
+        return FolderDocument(self.directory / name, advice)
+
+    @property
+    def work_folder(self) -> Path:
+        """The directory of the segments, as there is room for what the hub works on."""
+        return self._state.directory
+
+    @property
+    def damages(self) -> Sequence[LogDamaged]:
+        """The acknowledged events that were found unreadable when the log was opened."""
+        return self.recovery.damages
+
+    def check(self) -> Iterator[LogDamaged | None]:
+        """Check the events that opening did not read: yield each damage, and None between pieces. Raises LogError."""
+        return check(self, self.recovery.unread)
 
     def close(self) -> None:
         """Finish the current group, fail pending appends, and release the directory. Idempotent."""

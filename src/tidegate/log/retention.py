@@ -11,6 +11,18 @@ from tidegate.log.recovery import remove_segment
 from tidegate.log.segment import SegmentName
 from tidegate.log.state import LogState
 
+SEGMENTS = 8
+"""Retention deletes whole segments and keeps this many or more, so that it comes close to its limits."""
+SEGMENT_BYTES = 32 << 20
+MIN_SEGMENT_BYTES = 64 << 10
+
+
+def segment_bytes_for(retention_bytes: int | None) -> int:
+    """Return the size at which a segment is begun, small enough to spread a burst over several."""
+    if retention_bytes is None:
+        return SEGMENT_BYTES
+    return max(MIN_SEGMENT_BYTES, min(SEGMENT_BYTES, retention_bytes // SEGMENTS))
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:

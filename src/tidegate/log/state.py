@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,15 @@ class LogState:
             table.begin, table.log_id = self.end.begin, self.end.log_id
             table.own_headers = self._own_headers
             return table, self.end
+
+    def position_at_or_before(self, sequence_number: int) -> int:
+        """Return where an entry begins that is not after the event, from what is in memory."""
+        with self.lock:
+            at = max(bisect_right(self.names, sequence_number, key=lambda name: name.base_sequence_number) - 1, 0)
+            name = self.names[at]
+            index = self._indexes.get(name)
+            found = None if index is None else index.by_sequence(sequence_number)
+            return name.base_position if found is None else found.position
 
     def replace(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex) -> None:
         """Show what recovery has found, in place of what could be read before."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tidegate.durable_files import replace_file
 from tidegate.log.errors import LogError
-from tidegate.log.partition_log import PartitionLog
+from tidegate.log.protocol import PartitionStore
 
 FILE_NAME = "storage-check"
 _CHECK_BYTES = 4096
@@ -71,7 +71,7 @@ def _iso(seconds: float | None) -> str | None:
 class Storage:
     """The disk of one data directory. Safe to call from any thread."""
 
-    def __init__(self, data_dir: Path, logs: Callable[[], Iterable[PartitionLog]]) -> None:
+    def __init__(self, data_dir: Path, logs: Callable[[], Iterable[PartitionStore]]) -> None:
         """`logs` returns the logs that are open."""
         self._data_dir = data_dir
         self._logs = logs

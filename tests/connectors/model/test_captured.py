@@ -78,7 +78,6 @@ class _Hub:
                     update={"interval_in_seconds": 60, "size_limit_in_bytes": 3000}
                 ),
                 Folder(folder / "archive"),
-                folder / f"capture-{number}",
             )
             for number, log in self.logs.items()
         }

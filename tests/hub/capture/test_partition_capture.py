@@ -47,7 +47,7 @@ class Partition:
         self.settings: dict[str, Any] = {}
 
     def writer(self, store: Any = None) -> CaptureWriter:
-        return CaptureWriter(self.log, NAMES, description(**self.settings), store or Folder(self.archive), self.state)
+        return CaptureWriter(self.log, NAMES, description(**self.settings), store or Folder(self.archive))
 
     def publish(self, at_ms: int, count: int = 1, size: int = 10) -> None:
         self.clock.time_ms = max(self.clock.time_ms, at_ms)
@@ -326,7 +326,7 @@ def test_a_journal_that_cannot_be_read_is_not_guessed(partition: Partition, text
 
 
 def test_a_journal_of_another_log_is_refused(partition: Partition) -> None:
-    CaptureJournal(partition.state).write(
+    CaptureJournal(partition.log).write(
         CaptureState(archive_id="other", next_sequence_number=9, window_start_ms=START_MS)
     )
     with pytest.raises(JournalDamaged, match="another"):
@@ -351,7 +351,7 @@ def captured(folder: Path, publications: list[tuple[int, int, int]], crashes: li
     partition = Partition(folder)
     partition.settings = {"size_limit_in_bytes": 3_000, **settings}
     # The archive's id is chosen at random the first time; here runs are compared byte by byte.
-    CaptureJournal(partition.state).write(
+    CaptureJournal(partition.log).write(
         CaptureState(archive_id="archive", next_sequence_number=0, window_start_ms=START_MS)
     )
     steps = CountedSteps()

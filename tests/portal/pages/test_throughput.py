@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.log import EventBatch
 from tidegate.portal.pages.throughput import RANGES, Throughput
 from tidegate.server.context.metrics import BUCKET_S, BUCKETS, Deliveries
 
@@ -34,9 +35,10 @@ class Log:
         self.searches += 1
         return next((n for n, at in enumerate(self.times_ms) if at >= time_ms), self.next_sequence_number)
 
-    def entries(self, sequence_number: int) -> Any:
-        if sequence_number < self.next_sequence_number:
-            yield SimpleNamespace(base_sequence_number=sequence_number, first_offset=100 * sequence_number)
+    def read_batches(self, sequence_number: int, *, max_bytes: int, max_events: int) -> Any:
+        if sequence_number >= self.next_sequence_number:
+            return []
+        return [EventBatch(sequence_number, self.times_ms[sequence_number], [100 * sequence_number], [b""])]
 
     def arrival_lower_bound(self) -> Any:
         return SimpleNamespace(lower_bound_ms=int(NOW_S * 1000))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
+from tidegate.durable_files import FileDamaged
+from tidegate.log import PartitionStore
 
-FILE_NAME = "journal.json"
+NAME = "capture/journal.json"
 _ADVICE = "restore it from a backup, or move it away to capture from now on"
 
 
@@ -53,16 +53,18 @@ class CaptureState(BaseModel):
 
 
 class CaptureJournal:
-    """The journal of one partition in its folder, which is created by the first write."""
+    """The journal of one partition, kept by its store."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path = folder / FILE_NAME
+    def __init__(self, log: PartitionStore) -> None:
+        self._document = log.document(NAME, advice=_ADVICE)
+
+    def __str__(self) -> str:
+        return str(self._document)
 
     def read(self) -> CaptureState | None:
         """Return the last state written, None before the first. Raises JournalDamaged, OSError."""
         try:
-            document = read_checked(self._path, advice=_ADVICE)
+            document = self._document.read()
         except FileDamaged as error:
             raise JournalDamaged(str(error)) from None
         if document is None:
@@ -73,9 +75,8 @@ class CaptureJournal:
             places = ", ".join(
                 ".".join(map(str, item["loc"])) or item["msg"] for item in error.errors(include_url=False)
             )
-            raise JournalDamaged(f"{self._path} cannot be used (look at: {places}); {_ADVICE}") from None
+            raise JournalDamaged(str(self._document.damaged(f"look at {places}"))) from None
 
     def write(self, state: CaptureState) -> None:
         """Make a state durable. Raises OSError."""
-        make_folders(self._folder)
-        write_checked(self._path, state.model_dump(mode="json"))
+        self._document.write(state.model_dump(mode="json"))

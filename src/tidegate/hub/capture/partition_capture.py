@@ -31,7 +31,7 @@ from tidegate.hub.capture.avro import SYNC_MARKER_BYTES, AvroFile, container_hea
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged, PendingFile
 from tidegate.hub.capture.store import Store, StoreError
-from tidegate.log import EventBatch, LogDamaged, LogError, PartitionLog
+from tidegate.log import EventBatch, LogDamaged, LogError, PartitionStore
 
 _logger = logging.getLogger(__name__)
 _READ_BYTES = 1 << 20
@@ -73,25 +73,24 @@ class _Spool:
 class CaptureWriter:
     """Captures one partition. `step` is for one thread; the figures and `keep_from` may be read by any.
 
-    `names` holds Namespace, EventHub and PartitionId; the journal and the spool are in `folder`. Empty windows
-    that ended before the writer was created get no file, because nothing observed that they were empty.
+    `names` holds Namespace, EventHub and PartitionId. The log's store keeps the journal. Empty windows that ended
+    before the writer was created get no file, because nothing observed that they were empty.
     """
 
     def __init__(
         self,
-        log: PartitionLog,
+        log: PartitionStore,
         names: Mapping[str, str],
         description: CaptureDescription,
         store: Store,
-        folder: Path,
     ) -> None:
         """Continue from the journal, or begin with the next event if there is none. Raises JournalDamaged, OSError."""
         self.description = description
         self._log = log
         self._names = dict(names)
         self._store = store
-        self._journal = CaptureJournal(folder)
-        self._spool_path = folder / "spool.avro"
+        self._journal = CaptureJournal(log)
+        self._spool_path = log.work_folder / "capture" / "spool.avro"
         self._opened_ms = log.arrival_lower_bound().lower_bound_ms
         state = self._journal.read()
         if state is None:
@@ -105,8 +104,8 @@ class CaptureWriter:
         known = state.next_sequence_number if state.pending is None else state.pending.end_sequence_number
         if known > log.next_sequence_number:
             raise JournalDamaged(
-                f"the journal in {folder} knows {known} events, the log has {log.next_sequence_number}: it belongs to "
-                "another log; move the folder away to capture from now on"
+                f"{self._journal} knows {known} events, the log has {log.next_sequence_number}: it belongs to "
+                "another log; move it away to capture from now on"
             )
         self._state = state
         self._window_start_ms = state.window_start_ms

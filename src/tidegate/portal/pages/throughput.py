@@ -107,9 +107,7 @@ def _offset_of(partition: Partition, sequence_number: int) -> int:
     """Return the offset of an event, of the last one for the event that comes next. Raises LogError."""
     log = partition.log
     try:
-        entry = next(log.entries(sequence_number), None)
+        batches = log.read_batches(sequence_number, max_bytes=1, max_events=1)
     except LogDamaged:
         return log.last_offset
-    if entry is None:
-        return log.last_offset
-    return entry.first_offset + 4 * max(0, sequence_number - entry.base_sequence_number)
+    return batches[0].offsets[0] if batches else log.last_offset

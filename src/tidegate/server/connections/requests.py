@@ -295,8 +295,10 @@ def _jobs(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> 
     return {"tidegate:jobs": found}
 
 
-def _segments(client: ClientConnection, directory: Path) -> dict[str, Any]:
-    """Where a reader on this machine finds the segments; left out on a disk that takes no writes."""
+def _segments(client: ClientConnection, directory: Path | None) -> dict[str, Any]:
+    """Where a reader on this machine finds the segments, if anywhere; left out on a disk that takes no writes."""
+    if directory is None:
+        return {}
     try:
         log_id = client.context.log_identities.of(directory)
     except OSError:  # readers then ask for deliveries
