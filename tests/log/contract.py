@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pytest
 from hypothesis import strategies as st
@@ -194,20 +194,18 @@ class StoreContract:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A log is a list of rows that only grows. A subclass implements `open_store`."""
+    """A log is a list of rows that only grows. A subclass sets `new_store`."""
 
     store: OpenedStore | None = None
 
-    def open_store(self) -> OpenedStore:
-        """Open an empty log."""
-        raise NotImplementedError
+    new_store: ClassVar[Callable[[], OpenedStore]]
+    """Opens an empty log; a subclass says which."""
 
     @initialize()
     def begin(self) -> None:
         self.model: list[Row] = []
         self.bound_ms = 0
-        self.log_grown = 0
-        self.store = self.open_store()
+        self.store = type(self).new_store()
 
     @property
     def log(self) -> PartitionStore:
@@ -258,20 +256,19 @@ class StoreMachine(RuleBasedStateMachine):
         offset = row.offset + data.draw(st.integers(-9, 9))
         time_ms = row.enqueued_time_ms + data.draw(st.integers(-2, 2))
         for inclusive in (True, False):
-            after = self._first(lambda one: one.offset > offset or (inclusive and one.offset == offset))  # noqa: B023
+            after = [row for row in self.model if row.offset > offset or (inclusive and row.offset == offset)]
             self._is_place(self.log.sequence_after_offset(offset, inclusive=inclusive), after)
-            later = self._first(
-                lambda one: one.enqueued_time_ms > time_ms or (inclusive and one.enqueued_time_ms == time_ms)  # noqa: B023
-            )
+            later = [
+                row
+                for row in self.model
+                if row.enqueued_time_ms > time_ms or (inclusive and row.enqueued_time_ms == time_ms)
+            ]
             self._is_place(self.log.sequence_at_time(time_ms, inclusive=inclusive), later)
 
-    def _first(self, matches: Callable[[Row], bool]) -> Row | None:
-        return next((row for row in self.model if matches(row)), None)
-
-    def _is_place(self, number: int, expected: Row | None) -> None:
+    def _is_place(self, number: int, expected: Sequence[Row]) -> None:
         """Check that reading from a number on begins with an event; it may be that of a record of the store's own."""
         found = self.log.read_batches(number, max_events=1)
-        assert (rows(found)[0] if found else None) == expected
+        assert rows(found) == list(expected[:1])
 
     @rule(name=st.sampled_from(["capture/journal.json", "producers.json"]), value=st.integers())
     def keep_a_document(self, name: str, value: int) -> None:

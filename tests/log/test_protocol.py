@@ -50,8 +50,7 @@ class TestEmbedded(StoreContract):
 
 
 class EmbeddedMachine(StoreMachine):
-    def open_store(self) -> OpenedStore:
-        return Embedded()
+    new_store = Embedded
 
 
 TestEmbeddedMachine = EmbeddedMachine.TestCase
