@@ -121,6 +121,7 @@ class _ServerCollector(Collector):
             yield CounterMetricFamily("tidegate_throughput_units_added", help_text, value=throughput.inflations)
         yield from self._storage()
         yield from self._partitions()
+        yield from self._kafka_groups()
         yield from self._captures()
 
     def _storage(self) -> Iterator[Metric]:
@@ -177,6 +178,30 @@ class _ServerCollector(Collector):
                     for job in jobs:
                         lag.add_metric([*where, job.name], max(0, end - job.next_sequence_number))
         yield from (readers, lag)
+
+    def _kafka_groups(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "tidegate_kafka_group_lag_events",
+            "Events behind the offset that a group of Kafka's clients has committed",
+            labels=["event_hub", "kafka_group", "partition"],
+        )
+        committed = GaugeMetricFamily(
+            "tidegate_kafka_group_committed_timestamp_seconds",
+            "When a group of Kafka's clients last committed an offset of a partition, Unix time",
+            labels=["event_hub", "kafka_group", "partition"],
+        )
+        hubs = {hub.definition.directory: hub for hub in self._namespace.event_hubs.values()}
+        offsets = self._namespace.group_offsets
+        for group in sorted(offsets.groups()):
+            for key, position in sorted(offsets.of(group).items()):
+                hub = hubs.get(key.directory)
+                if hub is not None and key.partition < len(hub.partitions):
+                    where = [hub.name, group, str(key.partition)]
+                    log = hub.partitions[key.partition].log
+                    first = max(position.offset, log.begin_sequence_number)
+                    lag.add_metric(where, max(0, log.next_sequence_number - first))
+                    committed.add_metric(where, position.committed_at_ms / 1000)
+        yield from (lag, committed)
 
     def _captures(self) -> Iterator[Metric]:
         labels = ["event_hub", "partition"]

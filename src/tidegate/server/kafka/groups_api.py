@@ -19,6 +19,7 @@ from tidegate.server.kafka.session import Session
 from tidegate.server.kafka.topics_api import NODE
 
 TICK_S = 0.1
+EXPIRY_INTERVAL_S = 600.0
 _ASKS_FOR_ID_SINCE = 4
 _SKIPS_ASSIGNMENT_SINCE = 9
 _GROUP, _TRANSACTION = 0, 1
@@ -34,10 +35,20 @@ class GroupsApi:
         self.coordinator = coordinator or GroupCoordinator()
 
     async def run(self) -> None:
-        """Expire members, for ever."""
+        """Expire members, and positions that nobody has committed for long, for ever."""
+        due_s = time.monotonic() + EXPIRY_INTERVAL_S
         while True:
             await asyncio.sleep(TICK_S)
-            self.coordinator.expire(time.monotonic())
+            now_s = time.monotonic()
+            self.coordinator.expire(now_s)
+            if now_s >= due_s:
+                due_s = now_s + EXPIRY_INTERVAL_S
+                self.expire_positions()
+
+    def expire_positions(self) -> None:
+        """Drop positions that are too old, except those of groups with members, and those of deleted hubs."""
+        hubs = {hub.definition.directory for hub in self._context.namespace.event_hubs.values()}
+        self._offsets.expire(lambda group, key: key.directory in hubs and group in self.coordinator.groups)
 
     async def find_coordinator(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Name this hub, which coordinates every group."""
