@@ -10,6 +10,9 @@ from tidegate.kafka.messages import VERSIONS, Api, Message, encode_request, pars
 from tidegate.kafka.records import encode
 from tidegate.server.kafka.connection import SUPPORTED
 
+FETCH_BY_NAME = 12
+"""The last version in which topics are named."""
+
 
 class KafkaClient:
     """One connection. Requests use the newest version that both sides know, unless a test says otherwise."""
@@ -53,7 +56,7 @@ class KafkaClient:
 
     def fetch(self, topic: str, offset: int, partition: int = 0, **fields: Any) -> Message:
         """Fetch from a partition without a session, and return its part of the response."""
-        response = self.ask(Api.FETCH, fetch_fields({(topic, partition): offset}, **fields))
+        response = self.ask(Api.FETCH, fetch_fields({(topic, partition): offset}, **fields), FETCH_BY_NAME)
         found: Message = response.responses[0].partitions[0]
         return found
 

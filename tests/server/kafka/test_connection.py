@@ -5,6 +5,7 @@ import random
 import re
 import socket
 import struct
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.patience import eventually
 from tests.profiles import scaled
-from tests.server.kafka.client import KafkaClient, batch_of, fetch_fields, produce_fields
+from tests.server.kafka.client import FETCH_BY_NAME, KafkaClient, batch_of, fetch_fields, produce_fields
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.kafka.compression import Compression
 from tidegate.kafka.errors import ErrorCode
@@ -214,7 +215,7 @@ def test_an_idempotent_producer_leaves_no_duplicate_and_no_gap(connect: Connect,
 
 def test_a_fetch_waits_for_events_while_other_requests_are_answered(connect: Connect, hub: str) -> None:
     reader, writer = connect(), connect()
-    asked = reader.send(Api.FETCH, fetch_fields({(hub, 0): 0}, max_wait_ms=20_000))
+    asked = reader.send(Api.FETCH, fetch_fields({(hub, 0): 0}, max_wait_ms=20_000), FETCH_BY_NAME)
     writer.produce(hub, BATCH)
     (topic,) = reader.receive(*asked).responses
     assert values_of(topic.partitions[0].records) == [b"payload"]
@@ -237,21 +238,44 @@ def test_an_offset_that_is_not_there_is_out_of_range(connect: Connect, hub: str)
 
 def test_a_session_tells_only_what_is_new(connect: Connect, hub: str) -> None:
     client = connect()
-    begun = client.ask(Api.FETCH, fetch_fields({(hub, 0): 0, (hub, 1): 0}, session_epoch=0))
+    begun = client.ask(Api.FETCH, fetch_fields({(hub, 0): 0, (hub, 1): 0}, session_epoch=0), FETCH_BY_NAME)
     assert len(begun.responses[0].partitions) == 2
     session = {"session_id": begun.session_id}
-    quiet = client.ask(Api.FETCH, fetch_fields({}, session_epoch=1, **session))
+    quiet = client.ask(Api.FETCH, fetch_fields({}, session_epoch=1, **session), FETCH_BY_NAME)
     assert (quiet.session_id, quiet.responses) == (begun.session_id, [])
     client.produce(hub, BATCH, partition=1)
-    news = client.ask(Api.FETCH, fetch_fields({}, session_epoch=2, **session))
+    news = client.ask(Api.FETCH, fetch_fields({}, session_epoch=2, **session), FETCH_BY_NAME)
     assert [part.partition_index for part in news.responses[0].partitions] == [1]
     forgotten = [{"topic": hub, "partitions": [1]}]
-    quiet = client.ask(Api.FETCH, fetch_fields({}, session_epoch=3, forgotten_topics_data=forgotten, **session))
+    quiet = client.ask(
+        Api.FETCH, fetch_fields({}, session_epoch=3, forgotten_topics_data=forgotten, **session), FETCH_BY_NAME
+    )
     assert quiet.responses == []
-    wrong = client.ask(Api.FETCH, fetch_fields({}, session_epoch=9, **session))
+    wrong = client.ask(Api.FETCH, fetch_fields({}, session_epoch=9, **session), FETCH_BY_NAME)
     assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    unknown = client.ask(Api.FETCH, fetch_fields({}, session_epoch=5, session_id=12345))
+    unknown = client.ask(Api.FETCH, fetch_fields({}, session_epoch=5, session_id=12345), FETCH_BY_NAME)
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_an_id_names_one_incarnation_of_a_hub(server: Server, connect: Connect, hub: str) -> None:
+    client = connect()
+    client.produce(hub, BATCH)
+
+    def fetched(topic_id: uuid.UUID) -> Any:
+        asked = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+        fields = fetch_fields({}, topics=[{"topic_id": topic_id, "partitions": asked}])
+        (topic,) = client.ask(Api.FETCH, fields).responses
+        assert topic.topic_id == topic_id
+        return topic.partitions[0]
+
+    topic_id = client.ask(Api.METADATA, {"topics": [{"name": hub}]}).topics[0].topic_id
+    assert values_of(fetched(topic_id).records) == [b"payload"]
+    config = server.namespace.event_hub(hub).config
+    server.namespace.management.delete_event_hub(hub)
+    server.namespace.management.create_event_hub(config)
+    assert fetched(topic_id).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    deleted = client.ask(Api.DELETE_TOPICS, {"topics": [{"name": None, "topic_id": topic_id}]})
+    assert deleted.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 # -- rights

@@ -60,7 +60,9 @@ class Publisher:
         if error is not None:
             self.failures.append(error)
         else:
-            self.acknowledged[message.value().decode()] = (message.partition(), message.offset())
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None
+            self.acknowledged[message.value().decode()] = (partition, offset)
 
     def stop(self) -> None:
         self.is_stopping.set()

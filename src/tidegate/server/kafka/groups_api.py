@@ -19,6 +19,8 @@ from tidegate.server.kafka.session import Session
 from tidegate.server.kafka.topics_api import NODE
 
 TICK_S = 0.1
+_CLASSIC = "classic"
+_NOT_FOUND_SINCE = 6
 EXPIRY_INTERVAL_S = 600.0
 _ASKS_FOR_ID_SINCE = 4
 _SKIPS_ASSIGNMENT_SINCE = 9
@@ -260,18 +262,25 @@ class GroupsApi:
     async def list_groups(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """List the groups that the client may see."""
         wanted = {state.lower() for state in body.states_filter}
+        kinds = {kind.lower() for kind in body.types_filter}
+        if kinds and _CLASSIC not in kinds:
+            return answered({"groups": []})
         found = []
         for name in dict.fromkeys([*self.coordinator.groups, *self._offsets.groups()]):
             group = self.coordinator.groups.get(name)
             state = "Empty" if group is None else group.state.value
             if self._is_visible(session, name) and (not wanted or state.lower() in wanted):
                 kind = "" if group is None else group.protocol_type
-                found.append({"group_id": name, "protocol_type": kind, "group_state": state})
+                found.append({"group_id": name, "protocol_type": kind, "group_state": state, "group_type": _CLASSIC})
         return answered({"groups": found})
 
     async def describe_groups(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Describe groups with their members."""
-        return answered({"groups": [self._description(session, name) for name in body.groups]})
+        groups = [self._description(session, name) for name in body.groups]
+        if header.version >= _NOT_FOUND_SINCE:
+            missing = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": "there is no such group"}
+            groups = [{**group, **missing} if group["group_state"] == "Dead" else group for group in groups]
+        return answered({"groups": groups})
 
     def _description(self, session: Session, name: str) -> Fields:
         group = self.coordinator.groups.get(name)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from tidegate.hub.access_rules import Right
 from tidegate.hub.errors import HubError, OutOfOrderSequence, ProducerFenced
@@ -37,6 +38,9 @@ Later = Awaitable[Fields | None]
 MAX_FETCH_BYTES = 8 << 20
 MAX_FETCH_WAIT_S = 60.0
 MAX_FETCH_PARTITIONS = 10_000
+_FETCHES_BY_ID_SINCE = 13
+_ID_MARK = "\0"
+"""Before the id of a topic, where its name would be: no name holds it."""
 _LATEST, _EARLIEST, _LATEST_TIME, _EARLIEST_LOCAL = -1, -2, -3, -4
 _ERRORS_OF_BATCHES: tuple[tuple[type[BatchError], ErrorCode], ...] = (
     (OldMagic, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
@@ -172,6 +176,10 @@ class RecordsApi:
         return asyncio.ensure_future(self._fetch(session, header, body))
 
     async def _fetch(self, session: Session, header: RequestHeader, body: Message) -> Fields:
+        by_id = header.version >= _FETCHES_BY_ID_SINCE
+        if by_id:  # one incarnation of a hub: its successor of the same name has another id
+            for topic in (*body.topics, *body.forgotten_topics_data):
+                topic.topic = _ID_MARK + topic.topic_id.hex
         error, wanted, kept = _fetch_session(session, body)
         if error is not ErrorCode.NONE:
             return {"error_code": error, "session_id": 0}
@@ -202,7 +210,7 @@ class RecordsApi:
         return {
             "throttle_time_ms": round(throttled_s * 1000),
             "session_id": 0 if kept is None else kept.session_id,
-            "responses": _grouped("topic", "partitions", _news(found, kept)),
+            "responses": _grouped(_news(found, kept), by_id=by_id),
         }
 
     async def _wait_for_egress(self) -> float:
@@ -217,14 +225,14 @@ class RecordsApi:
         watched = []
         for topic, number in wanted:
             try:
-                watched.append(find_partition(session, Right.LISTEN, topic, number)[1])
+                watched.append(_find_to_fetch(session, topic, number)[1])
             except Refused:
                 continue
         return watched
 
     def _read(self, session: Session, topic: str, number: int, asked: Message, found: _Found) -> Fields:
         try:
-            hub, partition = find_partition(session, Right.LISTEN, topic, number)
+            hub, partition = _find_to_fetch(session, topic, number)
             log = partition.log
             end, begin = log.next_sequence_number, log.begin_sequence_number
             row = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": begin, "records": b""}
@@ -427,11 +435,26 @@ def _news(found: _Found, kept: FetchSession | None) -> dict[tuple[str, int], Fie
     return news
 
 
-def _grouped(topic_field: str, rows_field: str, rows: Mapping[tuple[str, int], Fields]) -> list[Fields]:
+def _find_to_fetch(session: Session, topic: str, number: int) -> tuple[EventHub, Partition]:
+    """Return a partition by a topic's name, or by its id behind a mark. Raises Refused."""
+    if not topic.startswith(_ID_MARK):
+        return find_partition(session, Right.LISTEN, topic, number)
+    name = session.name_of(UUID(topic.removeprefix(_ID_MARK)))
+    if name is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    return find_partition(session, Right.LISTEN, name, number)
+
+
+def _grouped(rows: Mapping[tuple[str, int], Fields], *, by_id: bool) -> list[Fields]:
     topics: dict[str, list[Fields]] = {}
     for (topic, number), row in rows.items():
         topics.setdefault(topic, []).append({"partition_index": number, **row})
-    return [{topic_field: topic, rows_field: partitions} for topic, partitions in topics.items()]
+    if by_id:
+        return [
+            {"topic_id": UUID(topic.removeprefix(_ID_MARK)), "partitions": partitions}
+            for topic, partitions in topics.items()
+        ]
+    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
 async def answered(fields: Fields | None) -> Fields | None:

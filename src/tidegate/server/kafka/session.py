@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from tidegate.hub.access import Grant
 from tidegate.hub.access_rules import Right
@@ -15,6 +17,16 @@ from tidegate.kafka.messages import Message
 
 USER = "$ConnectionString"
 MECHANISM = "PLAIN"
+
+
+def topic_id(hub: EventHub) -> UUID:
+    """Return the id of one incarnation of a hub."""
+    return _id_of(hub.definition.directory)
+
+
+@lru_cache(maxsize=4096)
+def _id_of(directory: str) -> UUID:
+    return uuid5(NAMESPACE_URL, f"tidegate:{directory}")
 
 
 @dataclass(slots=True)
@@ -82,6 +94,10 @@ class Session:
     def sees(self, hub: str) -> bool:
         """Return whether the client has any right on a hub of that name, which need not exist."""
         return any(self.may(right, hub) for right in (Right.SEND, Right.LISTEN))
+
+    def name_of(self, wanted: UUID) -> str | None:
+        """Return the name of the hub with an id, if the client has any right on it."""
+        return next((hub.name for hub in self.visible_hubs() if topic_id(hub) == wanted), None)
 
     def visible_hubs(self) -> list[EventHub]:
         """Return the hubs that the client has any right on."""

@@ -20,7 +20,7 @@ from tidegate.kafka.messages import Message, RequestHeader
 from tidegate.log import LogError, PartitionLog
 from tidegate.server.context.context import ServerContext
 from tidegate.server.kafka.records_api import Fields, Later, Refused, answered, find_partition
-from tidegate.server.kafka.session import Session
+from tidegate.server.kafka.session import Session, topic_id
 
 NODE = 0
 _TOPIC, _BROKER = 2, 4
@@ -58,11 +58,6 @@ _IGNORED_SETTINGS = frozenset(
 _CLEANUP_POLICIES = ("delete", "compact", "compact,delete", "delete,compact")
 COMPACT_MARK = "cleanup.policy=compact"
 """What the user metadata says of a hub that was asked for as a compacted topic."""
-
-
-def topic_id(hub: EventHub) -> uuid.UUID:
-    """Return the id of one incarnation of a hub."""
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"tidegate:{hub.definition.directory}")
 
 
 class TopicsApi:
@@ -181,9 +176,14 @@ class TopicsApi:
     async def delete_topics(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Delete hubs with their events."""
         responses = []
-        for name in body.topic_names:
-            row: dict[str, object] = {"name": name}
+        named = [(name, None) for name in body.topic_names]
+        named += [(topic.name, topic.topic_id) for topic in body.topics]
+        for given, wanted in named:
+            row: dict[str, object] = {"name": given} if wanted is None else {"name": given, "topic_id": wanted}
             try:
+                name = given if given is not None or wanted is None else session.name_of(wanted)
+                if name is None:
+                    raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
                 if not session.may(Right.MANAGE, name):
                     raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "deleting a topic needs the right Manage")
                 await self._change(partial(self._namespace.management.delete_event_hub, name))
