@@ -453,6 +453,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "service/workbench": (
         "outbound",
+        "blobs",
         "client",
         "service",
         "job/analysis",

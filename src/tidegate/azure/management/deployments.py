@@ -168,6 +168,49 @@ class DeploymentPayload(Payload):
     tags: dict[str, str] | None = None
 
 
+_KINDS = (
+    ("Microsoft.EventHub", "namespaces", "2024-01-01"),
+    ("Microsoft.EventHub", "namespaces/eventhubs", "2024-01-01"),
+    ("Microsoft.EventHub", "namespaces/eventhubs/consumergroups", "2024-01-01"),
+    ("Microsoft.StreamAnalytics", "streamingjobs", "2020-03-01"),
+)
+"""What an export holds, with the version of the API that its templates are written for."""
+_OF_THE_SERVICE = frozenset(
+    (
+        *("partitionIds", "createdAt", "updatedAt", "status", "provisioningState", "jobState", "jobId", "createdDate"),
+        *("lastOutputEventTime", "outputStartTime", "metricId", "serviceBusEndpoint", "privateEndpointConnections"),
+        *("etag", "diagnostics", "kafkaEnabled", "maxMessageSizeInBytes", "messageRetentionInDays"),
+    )
+)
+"""Properties that the service sets, which a template does not name."""
+
+
+def _exported(resource: Mapping[str, Any], parents: Sequence[str]) -> dict[str, Any]:
+    """Return a resource as a template declares it, below its parents."""
+    provider, kind, version = next(one for one in _KINDS if f"{one[0]}/{one[1]}".lower() == resource["type"].lower())
+    found = {
+        "type": f"{provider}/{kind}",
+        "apiVersion": version,
+        "name": "/".join([*parents, resource["name"]]),
+        **{key: resource[key] for key in ("location", "tags", "sku") if resource.get(key)},
+        "properties": _settable(resource.get("properties", {})),
+    }
+    if parents:
+        above = "/".join([provider, *kind.split("/")[: len(parents)]])
+        names = ", ".join(f"'{name}'" for name in parents)
+        found["dependsOn"] = [f"[resourceId('{above}', {names})]"]
+    return found
+
+
+def _settable(value: Any) -> Any:
+    """Return what of a resource's properties its creator may set."""
+    if isinstance(value, Mapping):
+        is_part = "id" in value and "properties" in value
+        kept = {key: value[key] for key in ("name", "properties") if key in value} if is_part else value
+        return {key: _settable(one) for key, one in kept.items() if key not in _OF_THE_SERVICE and one is not None}
+    return [_settable(one) for one in value] if isinstance(value, list) else value
+
+
 class Deployments:
     """Validates, makes and remembers deployments. `perform` is set once the operations of all providers are known."""
 
@@ -185,6 +228,7 @@ class Deployments:
     def operations(self) -> Sequence[Operation]:
         return [
             Operation("GET", f"{GROUP}/providers/{DEPLOYMENTS}", self._list),
+            Operation("POST", f"{GROUP}/exportTemplate", self._export),
             Operation("GET", _PATH, self._show),
             Operation("PUT", _PATH, self._put),
             Operation("DELETE", _PATH, self._delete),
@@ -217,6 +261,43 @@ class Deployments:
             return ArmAnswer(204)
         self._places.drop_deployment(record)
         return ArmAnswer(204)
+
+    def _export(self, request: ArmRequest) -> ArmAnswer:
+        """Answer with a template that makes the group's resources; secrets are left out of it."""
+        asked = request.body.get("resources", ["*"]) if isinstance(request.body, Mapping) else ["*"]
+        wanted = [str(one).lower() for one in asked] if isinstance(asked, list) else ["*"]
+
+        def is_wanted(resource: Mapping[str, Any]) -> bool:
+            return "*" in wanted or any(resource["id"].lower().startswith(one) for one in wanted)
+
+        base = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}/providers"
+        resources: list[dict[str, Any]] = []
+        for namespace in self._got(request, f"{base}/Microsoft.EventHub/namespaces"):
+            resources += [_exported(namespace, [])] if is_wanted(namespace) else []
+            for hub in self._got(request, f"{namespace['id']}/eventhubs"):
+                if is_wanted(hub):
+                    resources.append(_exported(hub, [namespace["name"]]))
+                    groups = self._got(request, f"{hub['id']}/consumergroups")
+                    own = [one for one in groups if one["name"] != "$Default"]
+                    resources += [_exported(one, [namespace["name"], hub["name"]]) for one in own]
+        jobs = self._got(request, f"{base}/Microsoft.StreamAnalytics/streamingjobs")
+        resources += [_exported(job, []) for job in jobs if is_wanted(job)]
+        template = {
+            "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+            "contentVersion": "1.0.0.0",
+            "parameters": {},
+            "variables": {},
+            "resources": resources,
+        }
+        return ArmAnswer(body={"template": template})
+
+    def _got(self, request: ArmRequest, path: str) -> list[dict[str, Any]]:
+        """Return what a list of the API answers; nothing if it is not served."""
+        query = {"api-version": "2024-01-01", "$expand": "inputs,outputs,functions,transformation"}
+        asked = replace(request, method="GET", path=path, names={}, query=query, body=None)
+        with suppress(ArmError):
+            return list((self.perform(asked).body or {}).get("value", []))
+        return []
 
     def _status(self, request: ArmRequest) -> ArmAnswer:
         properties = self._record(request).resource["properties"]

@@ -42,6 +42,7 @@ from tidegate.azure.management.manager.places import Places
 from tidegate.azure.management.manager.resource_manager import Question, ResourceManager, ResourceProvider
 from tidegate.azure.management.manager.state import StateFile
 from tidegate.azure.management.manager.subscriptions import Subscriptions
+from tidegate.azure.management.monitor import ActivityLog, Monitor
 from tidegate.azure.management.stream_analytics.local_hubs import LocalHubs
 from tidegate.azure.management.stream_analytics.provider import StreamAnalyticsProvider
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
@@ -102,6 +103,8 @@ class ArmApplication:
             settings.jobs.refresh = hubs.refreshed
             outputs = (settings.data_dir / FOLDER / "outputs").absolute()
             providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))
+        self._changes = ActivityLog(settings.data_dir / FOLDER / "activity.jsonl")
+        providers.append(Monitor(context, settings.jobs, places, self._changes))
         deployments = Deployments(places)
         providers.append(deployments)
         operations = [operation for provider in providers for operation in provider.operations()]
@@ -152,6 +155,9 @@ class ArmApplication:
             return self._refusal(request, failed, who, headers)
         if request.method not in ("GET", "HEAD"):
             _log_change(found, question, who)
+            path, correlation = "/" + "/".join(question.segments), headers["x-ms-correlation-request-id"]
+            noted = (found.operation.action, path, request.method, who, answer.status, correlation)
+            await run_in_threadpool(self._changes.note, *noted)
         return _response(answer, headers, is_head=request.method == "HEAD")
 
     def _caller(self, request: Request, question: Question) -> Caller:

@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidegate import outbound
+from tidegate.blobs.object_store import BlobError
+from tidegate.blobs.source import open_source
 from tidegate.client.connection_string import ClientError, ConnectionString
 from tidegate.client.hub_client import HubClient
 from tidegate.connectors.inputs.kinds import LogOpening, StreamInput
@@ -146,7 +148,7 @@ def _reached_input(name: str, section: Any) -> tuple[str, str]:
         if section.type in ("eventhub", "iothub"):
             _hub_of(section, getattr(section, "consumer_group", None))
         return "connected", f"it has {_partitions(len(ends))}, {waiting:,} events"
-    return _reached_path(str(getattr(section, "path", "")), is_read=True)
+    return _reached_path(str(getattr(section, "path", "")), section, is_read=True)
 
 
 def _reached_output(section: Any, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -166,7 +168,7 @@ def _reached_output(section: Any, settings: Mapping[str, Any]) -> tuple[str, str
     address = next((match[1] for value in settings.values() for match in _ADDRESS.finditer(str(value))), None)
     if address is not None and urlsplit(address).scheme.lower() in _PORTS:
         return _reached_host(address)
-    return _reached_path(str(getattr(section, "path", "") or ""), is_read=False)
+    return _reached_path(str(getattr(section, "path", "") or ""), section, is_read=False)
 
 
 def _partitions(count: int) -> str:
@@ -221,10 +223,25 @@ def _reached_host(address: str) -> tuple[str, str]:
     return "reached", f"{host}:{port} answers; nothing was sent, so the key was not tried"
 
 
-def _reached_path(path: str, *, is_read: bool) -> tuple[str, str]:
-    if not path or "://" in path or "{" in path:
+def _reached_store(path: str, section: Any) -> tuple[str, str]:
+    """Sign in to a container or bucket, and ask for a file that need not be there."""
+    root = path.partition("{")[0]
+    root = root if root == path else root.rpartition("/")[0]
+    given = getattr(section, "connection_string", None)
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": given} if given else None
+    try:
+        open_source(root, environment).head("tidegate-connection-test")
+    except BlobError as error:
+        raise InputError(str(error)) from None
+    return "connected", f"{root.partition('?')[0]} answers"
+
+
+def _reached_path(path: str, section: Any, *, is_read: bool) -> tuple[str, str]:
+    if "://" in path:
+        return _reached_store(path, section)
+    if not path:
         return "untested", "not tested: the first start of the job tries it"
-    place = Path(path)
+    place = Path(path.partition("{")[0])
     if is_read:
         if not place.exists():
             raise InputError(f"there is no {path}")

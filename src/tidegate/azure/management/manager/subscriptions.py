@@ -64,6 +64,7 @@ class Subscriptions:
             Operation("GET", f"{SUBSCRIPTION}/locations", _locations),
             Operation("GET", "/providers", self._list_providers),
             Operation("GET", "/providers/{provider}", self._provider),
+            Operation("GET", "/providers/{provider}/operations", self._provider_operations),
             Operation("GET", f"{SUBSCRIPTION}/providers", self._list_providers),
             Operation("GET", f"{SUBSCRIPTION}/providers/{{provider}}", self._provider),
             Operation("POST", f"{SUBSCRIPTION}/providers/{{provider}}/register", self._provider),
@@ -98,6 +99,28 @@ class Subscriptions:
             "InvalidResourceNamespace",
             f"The resource namespace '{request.names['provider']}' is invalid; Tidegate serves {served}.",
         )
+
+    def _provider_operations(self, request: ArmRequest) -> ArmAnswer:
+        """Answer with what a provider serves, by the names of the rights that it takes."""
+        asked = request.names["provider"].lower()
+        found = next((one for one in self._providers if one.namespace.lower() == asked), None)
+        if found is None:
+            return self._provider(request)  # which refuses it
+        actions = sorted({one.action for one in found.operations() if one.action.lower().startswith(asked)})
+        value = [
+            {
+                "name": action,
+                "isDataAction": False,
+                "display": {
+                    "provider": found.namespace,
+                    "resource": "/".join(action.split("/")[1:-1]),
+                    "operation": action.rpartition("/")[2],
+                    "description": action,
+                },
+            }
+            for action in actions
+        ]
+        return ArmAnswer(body={"value": value})
 
     # -- resource groups
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -64,7 +65,7 @@ class JobParts:
                 Operation("POST", f"{path}/test", serving(partial(self._test, kind))),
             ]
         function = f"{JOB_PATH}/functions/{{part}}/retrieveDefaultDefinition"
-        return [*found, Operation("POST", function, serving(self._no_default_definition))]
+        return [*found, Operation("POST", function, serving(_default_definition))]
 
     # -- inputs, outputs and functions
 
@@ -129,9 +130,6 @@ class JobParts:
         except ArmError as error:
             return ArmAnswer(body={"status": "TestFailed", "error": {"code": error.code, "message": error.message}})
         return ArmAnswer(body={"status": "TestSucceeded"})
-
-    def _no_default_definition(self, request: ArmRequest) -> ArmAnswer:
-        raise bad_request("functions of machine-learning services, which have default definitions, do not run here")
 
     # -- the transformation
 
@@ -216,3 +214,36 @@ def _answer(request: ArmRequest, job: JobResource, kind: str, part: Mapping[str,
 def _tagged(answer: ArmAnswer) -> ArmAnswer:
     """Give an answer the entity tag that is in its body, too."""
     return ArmAnswer(answer.status, answer.body, {**answer.headers, "ETag": f'"{answer.body["properties"]["etag"]}"'})
+
+
+_SIGNATURE = re.compile(r"\bfunction\b\s*[\w$]*\s*\(([^)]*)\)|\(([^()]*)\)\s*=>")
+
+
+def _default_definition(request: ArmRequest) -> ArmAnswer:
+    """Answer with the function that a script defines: an argument of any type for each of its parameters."""
+    body = request.body if isinstance(request.body, Mapping) else {}
+    binding = str(body.get("bindingType", ""))
+    retrieval = body.get("bindingRetrievalProperties")
+    script = retrieval.get("script") if isinstance(retrieval, Mapping) else None
+    if binding.lower() != "microsoft.streamanalytics/javascriptudf":
+        raise bad_request(
+            f"bindingType: the default definition of '{binding[:60]}' is known to its own service only; describe the "
+            "inputs and the output of the function, or use Microsoft.StreamAnalytics/JavascriptUdf",
+            target="bindingType",
+        )
+    found = _SIGNATURE.search(script) if isinstance(script, str) else None
+    if found is None:
+        raise bad_request(
+            "bindingRetrievalProperties.script: expected a script with a function, such as function (a) { return a }",
+            target="script",
+        )
+    arguments = [one.strip() for one in (found[1] or found[2] or "").split(",") if one.strip()]
+    properties = {
+        "type": "Scalar",
+        "properties": {
+            "inputs": [{"dataType": "any", "isConfigurationParameter": None} for _ in arguments],
+            "output": {"dataType": "any"},
+            "binding": {"type": "Microsoft.StreamAnalytics/JavascriptUdf", "properties": {"script": script}},
+        },
+    }
+    return ArmAnswer(body={"name": request.names["part"], "properties": properties})
