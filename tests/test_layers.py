@@ -419,7 +419,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "azure/projects/model",
         "connectors/model",
         "service",
-        "client",
         "hub",
     ),
     "azure/management": (
