@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -144,7 +144,7 @@ def _resident_bytes() -> int | None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    return pages * resource.getpagesize()
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 async def _shown(jobs: JobList | None, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
