@@ -58,7 +58,7 @@ def main(count: int) -> None:
             job = jobs.wait(f"job-{number}", {JobState.RUNNING, JobState.FAILED}, 120)
             assert job.process is not None, job.reason
             started.append((time.monotonic() - began, cpu_s(job.process)))
-        pids = [job.process for job in jobs.standings() if job.process is not None]
+        pids = [job.process for job in jobs.summaries() if job.process is not None]
         nursery = parent_of(pids[0])
         time.sleep(15)
         watched = {pid: cpu_s(pid) for pid in (*pids, nursery, os.getpid())}

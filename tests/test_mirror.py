@@ -21,7 +21,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/kafka/session",
         "server/kafka/topics_api",
     ),
-    "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/whereabouts"),
+    "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/run_location"),
     "tests/job/runtime/test_writers.py": ("connectors/model/encoded_rows",),
     "tests/cli/test_job_managed.py": ("cli/job/managed",),
     "tests/azure/management/test_job_file.py": ("azure/management/stream_analytics/insight",),

@@ -18,9 +18,9 @@ def main(folder: Path, events_per_step: int) -> None:
     """Run the jobs of a folder until killed."""
     with Jobs(folder, ServiceSettings(max_events_per_step=events_per_step)) as jobs:
         while True:
-            standings = jobs.standings()
-            if not [job for job in standings if job.state in (JobState.STARTING, JobState.DEGRADED)]:
-                print(json.dumps({job.name: job.process for job in standings if job.process is not None}), flush=True)
+            summaries = jobs.summaries()
+            if not [job for job in summaries if job.state in (JobState.STARTING, JobState.DEGRADED)]:
+                print(json.dumps({job.name: job.process for job in summaries if job.process is not None}), flush=True)
                 time.sleep(0.3)
             time.sleep(0.02)
 

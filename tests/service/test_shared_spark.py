@@ -111,7 +111,7 @@ def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp
         def ended() -> bool:
             nonlocal most
             most = max(most, len(javas()))
-            return all(job.state in (JobState.STOPPED, JobState.FAILED) for job in jobs.standings())
+            return all(job.state in (JobState.STOPPED, JobState.FAILED) for job in jobs.summaries())
 
         eventually(ended, LONG_S)
         for name, place in names.items():
@@ -276,7 +276,7 @@ def test_the_process_of_spark_ends_when_no_job_uses_it(tmp_path: Path, stand_in:
         second.events.spark_released()
         eventually(lambda: not is_running(pid))
         assert jobs.spark_usage() is None
-        assert {job.state for job in jobs.standings()} == {JobState.RUNNING}
+        assert {job.state for job in jobs.summaries()} == {JobState.RUNNING}
         second.events.spark_wanted()
         eventually(lambda: len(second.spark) == 2)
         assert host_of(jobs) != pid

@@ -251,9 +251,9 @@ async def _serve(server: Server, jobs: Jobs, addresses: AddressPolicy, *, has_po
 
 def _described(jobs: Jobs) -> list[str]:
     """Return a line about the jobs, if there are any."""
-    standings = jobs.standings()
-    shown = ", ".join(f"{job.name} ({job.state.value})" for job in standings)
-    return [f"Jobs: {shown}"] if standings else []
+    summaries = jobs.summaries()
+    shown = ", ".join(f"{job.name} ({job.state.value})" for job in summaries)
+    return [f"Jobs: {shown}"] if summaries else []
 
 
 def describe(server: Server) -> list[str]:

@@ -96,7 +96,7 @@ class RefusedError(PublishError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProducerProgress:
     """An idempotent producer's state in a partition: its id, its epoch, and how many of its events are stored."""
 
     producer_id: int
@@ -124,12 +124,12 @@ class Producer(HubClient):
             ClientError: the hub cannot be reached or refuses.
         """
         self._partitions: dict[str, Link] = {}
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, ProducerProgress] = {}
         self._unanswered: dict[Link, int] = {}
         self._refusal: tuple[str, str] | None = None
         super().__init__(connection)
 
-    def open_partition(self, partition: str, producer_id: int | None = None, known: int = 0) -> Standing | None:
+    def open_partition(self, partition: str, producer_id: int | None = None, known: int = 0) -> ProducerProgress | None:
         """Open a partition for publishing, and return the producer's state there.
 
         Args:
@@ -149,11 +149,11 @@ class Producer(HubClient):
         link = self._attach_to(
             partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(min(epoch + 1, _LAST_EPOCH))}
         )
-        standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), _stored(link, known))
+        standing = ProducerProgress(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), _stored(link, known))
         self._partitions[partition], self._standings[partition] = link, standing
         return standing
 
-    def open_partition_for_batch(self, partition: str, producer_id: int, epoch: int) -> Standing:
+    def open_partition_for_batch(self, partition: str, producer_id: int, epoch: int) -> ProducerProgress:
         """Open a partition for one of a series of batches, and return how many of its events are stored.
 
         The epoch counts the batches. The first attach with a higher one starts the batch's numbers at 1, another attach
@@ -166,11 +166,11 @@ class Producer(HubClient):
             partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(epoch), PRODUCER_SEQUENCE_NUMBER: Int(0)}
         )
         stored = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
-        standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
+        standing = ProducerProgress(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
         self._partitions[partition], self._standings[partition] = link, standing
         return standing
 
-    def join_partition(self, partition: str, producer_id: int, epoch: int, known: int) -> Standing:
+    def join_partition(self, partition: str, producer_id: int, epoch: int, known: int) -> ProducerProgress:
         """Open a partition for a producer that another instance has opened, beside it, and return its state there.
 
         Instances of one epoch may send the same events at the same time: each event is stored once. One that
@@ -180,7 +180,7 @@ class Producer(HubClient):
             ClientError: the hub refuses; the producer has a later epoch, for one.
         """
         link = self._attach_to(partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(epoch)})
-        standing = Standing(producer_id, epoch, _stored(link, known))
+        standing = ProducerProgress(producer_id, epoch, _stored(link, known))
         self._partitions[partition], self._standings[partition] = link, standing
         return standing
 
@@ -275,7 +275,7 @@ class Producer(HubClient):
         super()._take(event)
 
 
-def encoded_event(event: OutgoingEvent, standing: Standing | None, number: int) -> bytes:
+def encoded_event(event: OutgoingEvent, standing: ProducerProgress | None, number: int) -> bytes:
     """Return an event encoded for publishing by a producer; ``standing`` is None if it is not idempotent."""
     annotations: dict[str, Any] = {} if event.key is None else {_PARTITION_KEY: event.key}
     if standing is not None:

@@ -25,7 +25,7 @@ from tidegate.job.analysis.query_plan import plan_of
 from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.run import RunSummary, StepReport
-from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 
@@ -69,7 +69,7 @@ class RunLog:
         """Log where Spark's web UI is served."""
         _log(logging.INFO, f"Spark UI: {address}", {"spark_ui": address})
 
-    def place(self, where: Whereabouts) -> None:
+    def place(self, where: RunLocation) -> None:
         """Log where the job runs, as it begins and whenever that changes."""
         _log(logging.INFO, str(where), {"placement": where.as_json()})
 

@@ -19,7 +19,7 @@ from tidegate.service.job_files import LogPage
 from tidegate.service.jobs import Jobs
 from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.prometheus import JobsCollector
-from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, Standing, StartMode
+from tidegate.service.resource import JobDocument, JobResource, JobSummary, QueryVersion, Scale, StartMode
 from tidegate.service.settings import ResourceLimits, ServiceSettings
 from tidegate.service.sharing.shared_spark import SharedSparkSettings
 from tidegate.service.states import JobState
@@ -32,6 +32,7 @@ __all__ = [
     "JobNotFound",
     "JobResource",
     "JobState",
+    "JobSummary",
     "Jobs",
     "JobsCollector",
     "JobsUnavailable",
@@ -45,7 +46,6 @@ __all__ = [
     "ServiceError",
     "ServiceSettings",
     "SharedSparkSettings",
-    "Standing",
     "StartMode",
     "WrongState",
 ]

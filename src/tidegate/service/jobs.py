@@ -26,7 +26,7 @@ from tidegate.service.launching import launcher_of_this_machine
 from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.processes import Launcher
 from tidegate.service.record import JobRecord, RecordFile, utc_now
-from tidegate.service.resource import JobDocument, JobResource, Scale, Standing, StartMode
+from tidegate.service.resource import JobDocument, JobResource, JobSummary, Scale, StartMode
 from tidegate.service.secrets import Sealer
 from tidegate.service.settings import ServiceSettings
 from tidegate.service.sharing.shared_spark import SharedSpark
@@ -304,10 +304,10 @@ class Jobs:
         status = self.status(name)
         return {} if status is None else dict(status.get("metrics", {}))
 
-    def standings(self) -> Sequence[Standing]:
+    def summaries(self) -> Sequence[JobSummary]:
         """Return how all jobs are, without reading a file: cheaper than `list`."""
         with self._lock:
-            return [job.standing() for _, job in sorted(self._jobs.items())]
+            return [job.summary() for _, job in sorted(self._jobs.items())]
 
     def samples(self) -> Mapping[str, Mapping[str, Any]]:
         """Return by job what its process last measured, for `JobsCollector`."""

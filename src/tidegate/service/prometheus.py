@@ -43,7 +43,7 @@ class JobsCollector(Collector):
         restarts = CounterMetricFamily(*RESTARTS, labels=[JOB_LABEL])
         memory = GaugeMetricFamily(*MEMORY, labels=[JOB_LABEL])
         cpu = CounterMetricFamily(*CPU, labels=[JOB_LABEL])
-        for job in self._jobs.standings():
+        for job in self._jobs.summaries():
             for state in JobState:
                 states.add_metric([job.name, state.value], float(state is job.state))
             restarts.add_metric([job.name], job.restarts)

@@ -80,7 +80,7 @@ class QueryVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobSummary:
     """How a job is, as far as no file has to be read for it; see `JobResource` for the fields.
 
     Attributes:

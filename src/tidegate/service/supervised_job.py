@@ -16,7 +16,7 @@ from tidegate.service.job_files import STATE, read_last_output, read_placement, 
 from tidegate.service.metric_history import MetricHistory
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
-from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
+from tidegate.service.resource import JobDocument, JobResource, JobSummary, StartMode
 from tidegate.service.secrets import redacted, redacted_properties
 from tidegate.service.settings import ServiceSettings
 from tidegate.service.sharing.shared_spark import SharedSpark, SparkUser
@@ -122,11 +122,11 @@ class SupervisedJob:
             versions=read_versions(self.state_folder),
         )
 
-    def standing(self) -> Standing:
+    def summary(self) -> JobSummary:
         """Return how the job is, without reading a file."""
         supervision = self._supervision
         metrics = {} if self.metrics is None else self.metrics.get("metrics", {})
-        return Standing(self.record.name, self.state, supervision.reason, supervision.restarts, self._pid, metrics)
+        return JobSummary(self.record.name, self.state, supervision.reason, supervision.restarts, self._pid, metrics)
 
     def start(self, mode: StartMode, time: datetime | None) -> None:
         """Start the job. What is wanted is durable before anything happens.

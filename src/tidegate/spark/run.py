@@ -15,12 +15,12 @@ from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
-from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.run.status import note_waiting
 from tidegate.job.run.step_times import StepTimes
-from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
@@ -46,7 +46,7 @@ def run_job_on_spark(
     notice: Callable[[str], None] = lambda text: None,
     accept_missing: bool = False,
     on_spark_ui: Callable[[str], None] = lambda address: None,
-    on_place: Callable[[Whereabouts], None] = lambda where: None,
+    on_place: Callable[[RunLocation], None] = lambda where: None,
     on_progress: Callable[[Mapping[str, Any]], None] | None = None,
     timed: Callable[[Step, StepTimes], None] | None = None,
 ) -> RunSummary:
@@ -118,7 +118,7 @@ class SparkPlaces:
             case WhereRun.SPARK:
                 return Places(here.here, self._on_spark, parallelism=self._cores)
             case WhereRun.AUTO:
-                return Places(here.here, self._on_spark, Moving(), self._cores)
+                return Places(here.here, self._on_spark, PlacementPolicy(), self._cores)
 
     def _on_spark(self, program: Program) -> Placement:
         session = self._context()

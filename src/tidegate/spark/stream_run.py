@@ -16,8 +16,8 @@ from tidegate.connectors.model.encoded_rows import Encoder
 from tidegate.engine import Program
 from tidegate.job import Job
 from tidegate.job.config.spark_settings import WhereRun
-from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import check_executors, executors_for_shards
@@ -173,9 +173,9 @@ class StreamRun:
         here = in_this_process(self._job.policy)
         if self._settings.where is WhereRun.DRIVER:
             return here
-        moving = Moving() if self._settings.where is WhereRun.AUTO else None
+        policy = PlacementPolicy() if self._settings.where is WhereRun.AUTO else None
         cores = functools.partial(parallelism, self._spark)
-        return Places(here.here, lambda program: self._placement(program, opened, encoders), moving, cores)
+        return Places(here.here, lambda program: self._placement(program, opened, encoders), policy, cores)
 
     def _placement(self, program: Program, opened: OpenRun, encoders: Mapping[str, Encoder]) -> SparkPlacement:
         shards = self._settings.shards or parallelism(self._spark)

@@ -21,7 +21,7 @@ from tidegate.job.run import run as run_module
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
-from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import Outcome, Placement, StateLost, WorkersLost
 from tidegate.job.runtime.step import TimelineState
@@ -70,7 +70,7 @@ class Losing(ShardsHere):
 
 
 def run_losing(
-    path: Path, fails: Callable[[], type[Exception] | None], placed: Callable[[Whereabouts], None] = lambda where: None
+    path: Path, fails: Callable[[], type[Exception] | None], placed: Callable[[RunLocation], None] = lambda where: None
 ) -> tuple[RunSummary, list[str]]:
     job = load_job(path)
     notices: list[str] = []
@@ -205,7 +205,7 @@ def at(ranges: dict[str, tuple[int, int]]) -> dict[tuple[str, str], TimelineStat
 
 
 def test_where_a_run_is_and_what_it_lost_is_told(tmp_path: Path) -> None:
-    places: list[Whereabouts] = []
+    places: list[RunLocation] = []
     steps = iter(range(1_000_000))
     path = write_job(tmp_path, 200)
     run_losing(path, lambda: StateLost if next(steps) == 3 else None, places.append)
@@ -216,7 +216,7 @@ def test_where_a_run_is_and_what_it_lost_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_in_this_process_says_so(tmp_path: Path) -> None:
-    places: list[Whereabouts] = []
+    places: list[RunLocation] = []
     path = write_job(tmp_path, 20)
     with open_run(load_job(path)) as opened:
         run_steps(opened, in_this_process(opened.job.policy), RunSettings(), RunHooks(placed=places.append))

@@ -155,7 +155,7 @@ _HEADINGS: dict[Status, str] = {
 }
 
 
-def told(result: ProjectCaseResult) -> list[str]:
+def described(result: ProjectCaseResult) -> list[str]:
     """Return the report of a case for people: a line if it passed, otherwise every difference."""
     counted = ", ".join(f"{output.alias} {len(output.rows)}" for output in result.outputs) or "no output"
     lines = [f"pass  {result.name} ({counted})" if result.passed else f"FAIL  {result.name}"]

@@ -15,7 +15,7 @@ import click
 from tidegate.azure.projects.cases import ProjectTests
 from tidegate.azure.projects.live import functions_of
 from tidegate.azure.projects.reading import read_project
-from tidegate.cli.job.job_file import as_json, differences, told, write_results
+from tidegate.cli.job.job_file import as_json, described, differences, write_results
 from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line
 from tidegate.cli.job.runners import runners, spark_settings
 from tidegate.engine import UnsupportedQuery
@@ -229,7 +229,7 @@ def _test_project(
             if output == "json":
                 click.echo(json_line(as_json(result)))
             else:
-                click.echo("\n".join(told(result)))
+                click.echo("\n".join(described(result)))
     if output_path is not None:
         summary = write_results(output_path, project, results)
         click.echo(f"summary: {summary}", err=True)

@@ -86,7 +86,7 @@ class WindowKind(plan.Window):
         """Return the windows (start, end] of a row with a time, if they follow from the time alone; else ()."""
 
     @abstractmethod
-    def say_where(self, time: int) -> str:
+    def describe_windows(self, time: int) -> str:
         """Describe the windows that a row with a time is in."""
 
 
@@ -119,7 +119,7 @@ class PaneWindow(WindowKind):
     def kept_ticks(self) -> int:
         return self.lookback_ticks
 
-    def say_where(self, time: int) -> str:
+    def describe_windows(self, time: int) -> str:
         spans = self.spans_of(time)
         shown = [f"({short_time(start)}, {short_time(end)}]" for start, end in spans]
         if len(shown) > _MOST_WINDOWS_SAID:

@@ -32,7 +32,7 @@ def destination_of(relation: plan.Relation, query: plan.Query, time: int) -> Des
     match relation:
         case plan.Aggregate(windows=named):
             every = [kind_of(one.window) for one in named]
-            said = "; ".join(window.say_where(time) for window in every)
+            said = "; ".join(window.describe_windows(time) for window in every)
             windows = tuple(span for window in every for span in window.spans_of(time))
             return Destination(outputs, f"For {to} it counts in {said}.", windows)
         case plan.Join():

@@ -16,7 +16,7 @@ import numpy as np
 from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import Stamped, TaskSide
 from tidegate.job.analysis.destinations import Destination, destination_of
-from tidegate.job.analysis.replay import check_event, replayed, standing_before, stretch
+from tidegate.job.analysis.replay import check_event, replayed, state_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.runtime.batch import Batch
 from tidegate.job.runtime.step import Timeline
@@ -144,9 +144,9 @@ def explain_events(
         check_event(source, timeline, run[0])
         check_event(source, timeline, run[-1])
         if carry is None:
-            standing = standing_before(source, timeline, run[0])
-            carry = standing.carry
-            if not standing.whole:
+            state = state_before(source, timeline, run[0])
+            carry = state.carry
+            if not state.whole:
                 notes = ("Retention has removed older events that could matter; with them the answer may differ.",)
         else:
             for result in replayed(source, timeline, at, run[0], carry, trace=False):
@@ -184,7 +184,7 @@ def sample(
     """
     touched: list[tuple[int, Timeline, int]] = []
     for timeline, (first, stop) in stretch(source, from_ticks, to_ticks).items():
-        carry = standing_before(source, timeline, first).carry
+        carry = state_before(source, timeline, first).carry
         for result in replayed(source, timeline, first, stop, carry):
             for trace in result.traces:
                 places = np.flatnonzero(trace.stamps.reasons)
@@ -221,16 +221,14 @@ def _explain(
     asked = kept[np.isin(batch.rows.sequence_numbers[kept], list(wanted))]
     taken, errors = TaskSide(source.program).trace(batch.rows, Stamped(asked, stamps.system_timestamp[asked]))
     of_event: dict[int, list[ExplainedRow]] = {}
-    stood = rows.standings(stamps)
+    carries = rows.carries_before(stamps)
     for row, (event, number) in enumerate(
         zip(decoded.events.tolist(), batch.rows.sequence_numbers.tolist(), strict=True)
     ):
-        standing = next(stood)
+        before = next(carries)
         if number not in wanted:
             continue
-        told = explain(
-            rows.times[row], int(batch.rows.arrivals[row]), standing, policy, null_key=rows.has_null_key(row)
-        )
+        told = explain(rows.times[row], int(batch.rows.arrivals[row]), before, policy, null_key=rows.has_null_key(row))
         destinations = tuple(
             destination_of(source.program.operators[operator].relation, source.program.query, told.system_timestamp)
             for operator, reaching in taken.items()
@@ -287,7 +285,7 @@ class _Rows:
     def has_null_key(self, row: int) -> bool:
         return self.codes is not None and self.codes[row] < 0
 
-    def standings(self, stamps: Stamps) -> Iterator[Carry]:
+    def carries_before(self, stamps: Stamps) -> Iterator[Carry]:
         """Yield the state of each row's timeline before it: its largest time is the largest stamp before the row."""
         largest = list(self.largest)
         for row, time in enumerate(stamps.system_timestamp.tolist()):

@@ -25,7 +25,7 @@ BATCH_EVENTS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplayState:
     """The state of a timeline before an event.
 
     ``whole``: retention has removed nothing that could matter.
@@ -48,7 +48,7 @@ def check_event(source: ReplaySource, timeline: Timeline, number: int) -> None:
         raise JobError(f"input {name}, partition {partition}: there is no event {number}; {there}")
 
 
-def standing_before(source: ReplaySource, timeline: Timeline, number: int) -> Standing:
+def state_before(source: ReplaySource, timeline: Timeline, number: int) -> ReplayState:
     """Return the state of a timeline before the event ``number``, reading back as far as necessary.
 
     Raises:
@@ -61,7 +61,7 @@ def standing_before(source: ReplaySource, timeline: Timeline, number: int) -> St
     carry = source.program.new_carry(name)
     for result in replayed(source, timeline, begin, number, carry, trace=False):
         carry = result.carry
-    return Standing(carry, whole=begin > end.begin or end.begin == 0)
+    return ReplayState(carry, whole=begin > end.begin or end.begin == 0)
 
 
 def fresh_look(source: ReplaySource) -> WatermarkReport:
@@ -72,7 +72,7 @@ def fresh_look(source: ReplaySource) -> WatermarkReport:
     """
     states = {}
     carries = {
-        (timeline, end.end): standing_before(source, timeline, end.end).carry for timeline, end in source.ends().items()
+        (timeline, end.end): state_before(source, timeline, end.end).carry for timeline, end in source.ends().items()
     }
     # A hub that has not been polled for a while reports its state as of the last poll, and updates it a moment later.
     later = source.ends()

@@ -10,7 +10,7 @@ from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import TaskSide
 from tidegate.job.analysis.picture import watermark_svg
-from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, standing_before, stretch
+from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, state_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.runtime.step import Timeline
 from tidegate.job.runtime.task import TraceRows
@@ -34,7 +34,7 @@ def stretch_svg(
     traces: list[TraceRows] = []
     names: list[str] = []
     for timeline, (first, stop) in stretch(source, from_ticks, to_ticks).items():
-        carry = standing_before(source, timeline, first).carry
+        carry = state_before(source, timeline, first).carry
         for result in replayed(source, timeline, first, stop, carry):
             traces += result.traces
         names += _timelines(source, timeline, first, stop, sum(len(trace.arrivals) for trace in traces) - len(names))

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.run.step_times import StepTimes
-from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.step import Step, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 
@@ -35,7 +35,7 @@ class ProgressReport:
         self._run = str(uuid.uuid4())
         self._began_before_ns: int | None = None
 
-    def of(self, number: int, step: Step, times: StepTimes, where: Whereabouts) -> dict[str, Any]:
+    def of(self, number: int, step: Step, times: StepTimes, where: RunLocation) -> dict[str, Any]:
         """Return the report of a step as JSON; ``number`` counts the steps that found something, from 0."""
         gap_ns = None if self._began_before_ns is None else times.began_ns - self._began_before_ns
         self._began_before_ns = times.began_ns

@@ -17,14 +17,14 @@ from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
 from tidegate.job.run.deaths import Deaths
 from tidegate.job.run.losses import Losses, Recovery
-from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.progress_report import ProgressReport
+from tidegate.job.run.rebalance_policy import RebalancePolicy
+from tidegate.job.run.run_location import CONFIGURED, RunLocation
 from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
-from tidegate.job.run.spreading import Spreading
 from tidegate.job.run.status import StatusFile
 from tidegate.job.run.step_times import StepTimes
-from tidegate.job.run.whereabouts import CONFIGURED, Whereabouts
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import (
     DriverPlacement,
@@ -60,13 +60,13 @@ class Places:
     Attributes:
         here: in this process.
         on_spark: on Spark, and the first time Spark is started; None if the run stays here.
-        moving: decides between the two; None: the run is on Spark from its beginning to its end.
+        placement_policy: decides between the two; None: the run is on Spark from its beginning to its end.
         parallelism: how many tasks a step has at most, if that may change; None: what the settings of the run say.
     """
 
     here: PlacementFor
     on_spark: PlacementFor | None = None
-    moving: Moving | None = None
+    placement_policy: PlacementPolicy | None = None
     parallelism: Callable[[], int] | None = None
 
 
@@ -153,7 +153,7 @@ class RunHooks:
     should_stop: Callable[[], bool] = lambda: False
     timed: Callable[[Step, StepTimes], None] | None = None
     notice: Callable[[str], None] = lambda text: None
-    placed: Callable[[Whereabouts], None] = lambda where: None
+    placed: Callable[[RunLocation], None] = lambda where: None
     progress: Callable[[Mapping[str, Any]], None] | None = None
 
 
@@ -239,18 +239,18 @@ class _Run:
         self._losses = Losses()
         self._recovery = Recovery()
         self._moves = 0
-        self._spreading = Spreading()
+        self._rebalance = RebalancePolicy()
         self._status = StatusFile(opened.folder, job.program, job.policy)
         progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
         self._counted = {name: dict(partitions) for name, partitions in commit.positions.items()}
         self._seals = _seals(opened, hooks)
         # Without a seal, a query that looks back far would read too much of the log again.
-        self._may_spread = self._seals.is_on or not is_worthwhile(job.program, job.policy)
+        self._may_rebalance = self._seals.is_on or not is_worthwhile(job.program, job.policy)
         self._stepper = self._new_stepper(progress)
         why = CONFIGURED
-        if places.moving is not None:
-            why = places.moving.begin(self._stepper.backlog())
-            if places.moving.on_spark:
+        if places.placement_policy is not None:
+            why = places.placement_policy.begin(self._stepper.backlog())
+            if places.placement_policy.on_spark:
                 self._stepper = self._new_stepper(progress)
         self._where = self._note_place(why)
         kinds = {name: section.type for name, section in job.definition.outputs.items()}
@@ -320,8 +320,8 @@ class _Run:
         self._last = step
         if self._seals.is_due(step):
             self._seal()
-        if not self._move_if_it_pays(step) and self._may_spread and not step.complete:
-            self._spread_if_it_pays()
+        if not self._move_if_it_pays(step) and self._may_rebalance and not step.complete:
+            self._rebalance_if_it_pays()
         return step
 
     def _read_on(self) -> Step:
@@ -337,35 +337,35 @@ class _Run:
         self._status.place(self._where)
 
     def _move_if_it_pays(self, step: Step) -> bool:
-        moving = self._places.moving
-        why = None if moving is None or step.complete else moving.should_move(step)
-        if moving is None or why is None:
+        policy = self._places.placement_policy
+        why = None if policy is None or step.complete else policy.should_move(step)
+        if policy is None or why is None:
             return False
-        moving.move()
+        policy.move()
         self._moves += 1
         self._start_again()
         self._where = self._note_place(why)
         return True
 
-    def _spread_if_it_pays(self) -> None:
+    def _rebalance_if_it_pays(self) -> None:
         assert self._placement is not None
         placement = self._placement
-        idle = self._spreading.is_due(lambda: placement.idle_executors(self._seals.is_on))
+        idle = self._rebalance.is_due(lambda: placement.idle_executors(self._seals.is_on))
         if not idle:
             return
         began = time.monotonic()
         if self._seals.is_on:
             self._seal()
         self._compute_state_again(lambda: None)
-        self._spreading.note(time.monotonic() - began)
+        self._rebalance.note(time.monotonic() - began)
         joined = "an executor has" if idle == 1 else f"{idle:,} executors have"
         self._where = self._note_place(f"{joined} joined")
 
-    def _note_place(self, why: str) -> Whereabouts:
+    def _note_place(self, why: str) -> RunLocation:
         """Tell everybody where the run is from now on."""
         assert self._placement is not None
         cost, sealed = self._recovery, self._seals.last
-        where = Whereabouts(
+        where = RunLocation(
             self._placement.place, _now_ticks(), why, self._moves, self._losses.total, cost.events, cost.seconds, sealed
         )
         self._status.place(where)
@@ -454,7 +454,7 @@ class _Run:
 
     def _placement_for(self) -> PlacementFor:
         places = self._places
-        on_spark = places.on_spark is not None and (places.moving is None or places.moving.on_spark)
+        on_spark = places.on_spark is not None and (places.placement_policy is None or places.placement_policy.on_spark)
         return places.on_spark if on_spark and places.on_spark is not None else places.here
 
     def _finish(self, why: Ending) -> RunSummary:

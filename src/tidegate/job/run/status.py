@@ -16,7 +16,7 @@ from typing import Any
 from tidegate.connectors.model.errors import JobError, UnavailableError
 from tidegate.durable_files import FileDamaged, encode_checked, read_checked
 from tidegate.engine import Program
-from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.step import Step, Timeline, gauges
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import Policy, format_time
@@ -37,12 +37,12 @@ class StatusFile:
         self._policy = policy
         self._now_ticks = now_ticks
         self._written_at_s: float | None = None
-        self._where: Whereabouts | None = None
+        self._where: RunLocation | None = None
         self._watermarks: dict[Timeline, int] = {}
         self._since: dict[Timeline, int] = {}
         self._of_substreams: dict[tuple[str, str, str], tuple[str | None, str]] = {}
 
-    def place(self, where: Whereabouts) -> None:
+    def place(self, where: RunLocation) -> None:
         """Record where the run is; the file has it with the next step."""
         self._where = where
 

@@ -21,7 +21,7 @@ from tidegate.connectors.outputs.shape import OutputColumn, Shape
 from tidegate.engine import ResultRows, Vector
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events
-from tidegate.job.analysis.replay import replayed, standing_before
+from tidegate.job.analysis.replay import replayed, state_before
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.config.definition import ExplanationsDefinition, JobDefinition
 from tidegate.job.runtime.step import Step, Stepper, Timeline, TimelineState
@@ -150,7 +150,7 @@ class Explanations:
             if self._explained_until == NO_TIME
             else max(log.first_at(partition, self._explained_until), end.begin)
         )
-        return number, standing_before(self._source, timeline, number).carry
+        return number, state_before(self._source, timeline, number).carry
 
     def _candidates(self, result: RangeResult, first: int, stop: int) -> list[int]:
         """Return the events of a stretch that a rule may have touched; never fewer than it has."""

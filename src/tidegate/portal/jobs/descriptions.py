@@ -12,7 +12,7 @@ from urllib.parse import quote
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
 from tidegate.hub.partition import Partition
-from tidegate.service import JobNotFound, JobResource, Jobs, JobState, Standing
+from tidegate.service import JobNotFound, JobResource, Jobs, JobState, JobSummary
 
 _HUB_TYPES = ("eventhub", "iothub")
 # In the order in which people name a place: what it is, then what that is in.
@@ -170,7 +170,7 @@ class JobRows:
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Return a row for each job. Reads no file: there may be many."""
-        return [_row(job) for job in self._jobs.standings()]
+        return [_row(job) for job in self._jobs.summaries()]
 
     def with_outputs(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return rows that are shown with up to when their jobs' results have left."""
@@ -183,7 +183,7 @@ class JobRows:
             return None  # it was deleted just now
 
 
-def _row(job: Standing) -> dict[str, Any]:
+def _row(job: JobSummary) -> dict[str, Any]:
     is_active = job.state in (JobState.RUNNING, JobState.DEGRADED)
     delay_s = job.metrics.get("Watermark Delay")
     backlog = job.metrics.get("Backlogged Input Events") or 0

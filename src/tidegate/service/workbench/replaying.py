@@ -10,7 +10,7 @@ import numpy as np
 
 from tidegate.connectors.model.events import InputLog
 from tidegate.job.analysis.event_explanation import explain_events
-from tidegate.job.analysis.replay import replayed, standing_before, stretch
+from tidegate.job.analysis.replay import replayed, state_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.tuning import tuned
 from tidegate.job.prepare.opening import close_logs, open_logs
@@ -109,7 +109,7 @@ def picture(question: Mapping[str, Any]) -> dict[str, Any]:
             each = max(1, LAST_EVENTS // max(1, len(stretches)))
             stretches = {timeline: (max(begin, end - each), end) for timeline, (begin, end) in stretches.items()}
         for timeline, (begin, end) in stretches.items():
-            carry = standing_before(source, timeline, begin).carry
+            carry = state_before(source, timeline, begin).carry
             for result in replayed(source, timeline, begin, end, carry):
                 traces += result.traces
         policy = source.policy

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tidegate.engine import Program
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
-from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun
+from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.run import Places, in_this_process
-from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.placement import Placement
 from tidegate.service import channel
 
@@ -90,9 +90,9 @@ class SharedPlaces:
                 return Places(here.here, self._on_spark)
             case WhereRun.AUTO:
                 # Without Java there is nowhere to move to, and a large job runs as well as it can.
-                return Places(here.here, self._on_spark, Moving()) if _has_java() else here
+                return Places(here.here, self._on_spark, PlacementPolicy()) if _has_java() else here
 
-    def moved(self, where: Whereabouts) -> None:
+    def moved(self, where: RunLocation) -> None:
         """Give Spark back if the job has moved to its own process; the end of the process gives it back anyway."""
         used = self._used
         if where.place.master is None and used is not None:

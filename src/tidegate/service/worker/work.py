@@ -30,8 +30,8 @@ from tidegate.job.run.run import (
     RunSummary,
     run_steps,
 )
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.run.step_times import StepTimes
-from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import parse_time
@@ -189,7 +189,7 @@ def _places(
     started: contextlib.ExitStack,
     notice: Callable[[str], None],
     requests: SparkRequests,
-) -> tuple[Places, Callable[[Whereabouts], None]]:
+) -> tuple[Places, Callable[[RunLocation], None]]:
     """Return where a job runs: in this process, or on Spark; and what to call when it has moved.
 
     A job with a Spark of its own has a Java process of its own, too. All others share one.
@@ -198,7 +198,7 @@ def _places(
     if SharedPlaces.suits(spark):
         shared = SharedPlaces(opened, requests)
 
-        def placed(where: Whereabouts) -> None:
+        def placed(where: RunLocation) -> None:
             log.place(where)
             shared.moved(where)
 

@@ -23,7 +23,7 @@ from pydantic import Field, field_validator
 
 from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
-from tidegate.client.producer import OutgoingEvent, Producer, RefusedError, Standing
+from tidegate.client.producer import OutgoingEvent, Producer, ProducerProgress, RefusedError
 from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedRows, Encoder, Piece, opened_frame
 from tidegate.connectors.model.errors import JobError, OutputError
 from tidegate.connectors.model.section import Public, Secret
@@ -133,7 +133,7 @@ class HubOutput:
         self._dealt: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, ProducerProgress] = {}
         self._room = 0
         self._pieces: list[tuple[Piece, int]] = []
         self._piece_counts: Counter[str] = Counter()

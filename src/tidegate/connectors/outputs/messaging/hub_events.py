@@ -17,7 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
-from tidegate.client.producer import EventTemplate, OutgoingEvent, Producer, RefusedError, Standing, encoded_event
+from tidegate.client.producer import (
+    EventTemplate,
+    OutgoingEvent,
+    Producer,
+    ProducerProgress,
+    RefusedError,
+    encoded_event,
+)
 from tidegate.connectors.model.encoded_rows import Piece, framed
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
 from tidegate.connectors.outputs.messaging.system_properties import system_sections
@@ -53,7 +60,7 @@ def event_of(message: RowMessage) -> OutgoingEvent:
     return OutgoingEvent(message.body, message.key, message.properties, system)
 
 
-def check_size(event: OutgoingEvent, room: int, standing: Standing | None) -> None:
+def check_size(event: OutgoingEvent, room: int, standing: ProducerProgress | None) -> None:
     """Raise TooLarge if an event does not fit into ``room`` bytes; its size does not depend on the epoch."""
     if (
         event.properties is None
@@ -123,7 +130,7 @@ class HubEncoder:
     key: str | None
     system: Mapping[str, str]
     partitions: int
-    standing: Standing
+    standing: ProducerProgress
     room: int
 
     def __call__(self, rows: ResultRows) -> bytes:

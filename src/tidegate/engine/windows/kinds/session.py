@@ -213,7 +213,7 @@ class Session(RowWindow):
     def operator(self, relation: plan.Aggregate, window_id: str | None) -> SessionOperator:
         return SessionOperator(relation, self, window_id)
 
-    def say_where(self, time: int) -> str:
+    def describe_windows(self, time: int) -> str:
         return (
             f"the session that is open at {short_time(time)}, which a gap of more than "
             f"{format_duration(self.timeout_ticks)} ends"

@@ -185,7 +185,7 @@ class Sliding(RowWindow):
     def operator(self, relation: plan.Aggregate, window_id: str | None) -> SlidingOperator:
         return SlidingOperator(relation, self, window_id)
 
-    def say_where(self, time: int) -> str:
+    def describe_windows(self, time: int) -> str:
         return (
             f"the sliding windows of {format_duration(self.size_ticks)} that end from {short_time(time)} until before "
             f"{short_time(time + self.size_ticks)}"

@@ -35,7 +35,7 @@ class Snapshot(PaneWindow):
     def spans_of(self, time: int) -> tuple[tuple[int, int], ...]:
         return ((time, time),)
 
-    def say_where(self, time: int) -> str:
+    def describe_windows(self, time: int) -> str:
         return f"the snapshot of {short_time(time)}"
 
     def describe(self) -> str:

@@ -32,7 +32,7 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Moving:
+class PlacementPolicy:
     """The decision where a run continues, after each of its steps.
 
     Attributes:

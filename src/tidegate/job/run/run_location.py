@@ -13,7 +13,7 @@ CONFIGURED = "its settings say so"
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class RunLocation:
     """Where a run is.
 
     Attributes:

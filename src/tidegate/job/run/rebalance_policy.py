@@ -16,7 +16,7 @@ _SHARE = 20
 
 
 @dataclass(slots=True)
-class Spreading:
+class RebalancePolicy:
     """The decision to spread, after each step of a run.
 
     Attributes:

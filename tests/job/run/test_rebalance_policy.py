@@ -15,9 +15,9 @@ from tidegate.engine import Program
 from tidegate.job import load_job
 from tidegate.job.run import run as run_module
 from tidegate.job.run.opening import open_run
+from tidegate.job.run.rebalance_policy import RebalancePolicy
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
-from tidegate.job.run.spreading import Spreading
-from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.placement import Placement
 
 
@@ -33,56 +33,56 @@ class Clock:
 
 def test_shards_spread_once_executors_have_been_idle_for_a_while() -> None:
     clock = Clock()
-    spreading = Spreading(steady_s=10, clock=clock)
+    policy = RebalancePolicy(steady_s=10, clock=clock)
     found = []
     for now_s, idle in ((0, 0), (4, 1), (8, 0), (12, 1), (20, 2), (21.9, 2), (22, 3)):
         clock.now_s = now_s
-        found.append(spreading.is_due(lambda idle=idle: idle))
+        found.append(policy.is_due(lambda idle=idle: idle))
     assert found == [0, 0, 0, 0, 0, 0, 3]
 
 
 def test_executors_are_counted_now_and_then() -> None:
     clock = Clock()
     counted: list[float] = []
-    spreading = Spreading(clock=clock)
+    policy = RebalancePolicy(clock=clock)
 
     def idle() -> int:
         counted.append(clock.now_s)
         return 0
 
     for _ in range(50):
-        spreading.is_due(idle)
+        policy.is_due(idle)
         clock.now_s += 0.1
     assert len(counted) == 3
 
 
 def test_what_does_not_help_is_done_less_and_less_often() -> None:
     clock = Clock()
-    spreading = Spreading(steady_s=10, pause_s=60, longest_pause_s=200, clock=clock)
-    spread_at = []
+    policy = RebalancePolicy(steady_s=10, pause_s=60, longest_pause_s=200, clock=clock)
+    rebalanced_at = []
     while clock.now_s < 1_000:
-        if spreading.is_due(lambda: 1):
-            spread_at.append(clock.now_s)
-            spreading.note(1)
+        if policy.is_due(lambda: 1):
+            rebalanced_at.append(clock.now_s)
+            policy.note(1)
         clock.now_s += 2
-    assert spread_at == [10, 70, 190, 390, 590, 790, 990]
+    assert rebalanced_at == [10, 70, 190, 390, 590, 790, 990]
     clock.now_s += 2
-    assert not spreading.is_due(lambda: 0)
+    assert not policy.is_due(lambda: 0)
     clock.now_s += 300
-    assert not spreading.is_due(lambda: 1)
+    assert not policy.is_due(lambda: 1)
     clock.now_s += 10
-    assert spreading.is_due(lambda: 1)
+    assert policy.is_due(lambda: 1)
 
 
 def test_spreading_takes_little_of_the_time() -> None:
     clock = Clock()
-    spreading = Spreading(steady_s=0, pause_s=60, clock=clock)
-    assert spreading.is_due(lambda: 1)
-    spreading.note(30)
+    policy = RebalancePolicy(steady_s=0, pause_s=60, clock=clock)
+    assert policy.is_due(lambda: 1)
+    policy.note(30)
     clock.now_s = 599
-    assert not spreading.is_due(lambda: 1)
+    assert not policy.is_due(lambda: 1)
     clock.now_s = 601
-    assert spreading.is_due(lambda: 1)
+    assert policy.is_due(lambda: 1)
 
 
 class Joined(ShardsHere):
@@ -101,13 +101,13 @@ def test_a_run_that_spreads_computes_the_same_bytes_with_more_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, outputs: str
 ) -> None:
     ticking = itertools.count(0, 1_000_000)
-    monkeypatch.setattr(run_module, "Spreading", lambda: Spreading(clock=lambda: next(ticking)))
+    monkeypatch.setattr(run_module, "RebalancePolicy", lambda: RebalancePolicy(clock=lambda: next(ticking)))
     expected = write_job(tmp_path / "here", 600, query, outputs=outputs)
     summary = run_here(expected, 90)
     path = write_job(tmp_path / "there", 600, query, outputs=outputs)
     job = load_job(path)
     executors = 1
-    placed: list[Whereabouts] = []
+    placed: list[RunLocation] = []
 
     def joined(program: Program) -> Placement:
         nonlocal executors
