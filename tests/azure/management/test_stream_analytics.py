@@ -522,6 +522,12 @@ def test_a_database_is_written_with_its_own_password(api: Api, arm_jobs: Jobs, k
             "accountKey",
         ),
         ("Microsoft.EventHub/EventHub", {"serviceBusNamespace": "far", "eventHubName": "q"}, "sharedAccessPolicyKey"),
+        ("Microsoft.AzureFunction", {"functionAppName": "a"}, "functionName is missing"),
+        (
+            "Microsoft.Kafka",
+            {"bootstrapServers": "h:1", "topicName": "t", "securityType": "sasl_ssl"},
+            "password is missing",
+        ),
     ],
 )
 def test_a_missing_secret_is_called_by_its_name(api: Api, kind: str, settings: dict[str, Any], cause: str) -> None:

@@ -33,9 +33,20 @@ def test_a_page_that_points_its_name_at_loopback_gets_nothing(server: Server, ho
     assert visitor.request("POST", "/eventhubs", b"{}").status == 401
 
 
-def test_a_forwarded_request_is_not_local(server: Server) -> None:
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"X_Forwarded_For": "203.0.113.7"},
+        {"X_Forwarded_For": "127.0.0.1"},
+        {"X_Forwarded_Host": "hub.example"},
+        {"X_Real_IP": "203.0.113.7"},
+        {"Forwarded": "for=203.0.113.7"},
+        {"Via": "1.1 proxy"},
+    ],
+)
+def test_a_forwarded_request_is_not_local(server: Server, header: dict[str, str]) -> None:
     visitor = Client(server.http_port)
-    assert visitor.request("GET", "/.json", X_Forwarded_For="203.0.113.7").status == 401
+    assert visitor.request("GET", "/.json", **header).status == 401
 
 
 def test_the_root_key_signs_an_owner_in_and_out(away: Client) -> None:

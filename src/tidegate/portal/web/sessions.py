@@ -1,7 +1,8 @@
 """Who a request comes from, and whether it came from a page of the portal.
 
 On loopback no key is needed: both the client's address and the host that it asked for must be loopback ones, so that a
-page from elsewhere cannot reach the portal by pointing its own name at 127.0.0.1. Anyone else signs in with a key of
+page from elsewhere cannot reach the portal by pointing its own name at 127.0.0.1, and no header may say that a proxy
+asks for somebody else. Anyone else signs in with a key of
 the namespace, or sends a shared access signature with each request.
 
 A change must carry a token that only the portal's pages hold (a header or a form's field), and an Origin, if the
@@ -186,8 +187,25 @@ class Sessions:
             raise Forbidden("the page is out of date: reload it, then try again")
 
 
+_OF_PROXIES = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+    "x-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+)
+"""Headers by which a proxy says for whom it asks (RFC 7239, RFC 9110 section 7.6.3, and what was used before)."""
+
+
 def is_loopback_request(request: Request) -> bool:
-    """Return whether a request came over loopback, and asked for a loopback host."""
+    """Return whether a request came over loopback, from no proxy, and asked for a loopback host."""
+    if any(name in request.headers for name in _OF_PROXIES):
+        return False
     client = request.client.host if request.client else ""
     return _is_loopback(client) and _is_loopback(_host_name(request.headers.get("host", "")))
 

@@ -41,6 +41,8 @@ _WHAT_IS_MISSING = {
     "PostgreSql": "its server or password is missing",
     "ServiceBusQueue": "its sharedAccessPolicyName or sharedAccessPolicyKey is missing",
     "ServiceBusTopic": "its sharedAccessPolicyName or sharedAccessPolicyKey is missing",
+    "AzureFunction": "its functionAppName or functionName is missing",
+    "Kafka": "its password is missing, which the securityType asks for",
 }
 """Of a kind of source or sink, by the name of its class: what a caller of the API has to send."""
 
