@@ -143,14 +143,43 @@ function row(event, isFresh = false) {
   const link = element("a", { class: "event", href: `${hub}/events/${event.partition}/${event.sequenceNumber}.json`, click: (click) => { click.preventDefault(); open(event, link); } }, ...marked(text));
   return element("tr", { class: isFresh ? "fresh" : null },
     element("td", { class: "nowrap" }, moment(event.enqueuedTime)), element("td", {}, event.partition),
-    element("td", { class: "num" }, String(event.sequenceNumber)), element("td", {}, event.partitionKey ?? ""),
+    element("td", { class: "num" }, String(event.sequenceNumber)), element("td", {}, event.partitionKey ?? ""), ...columnCells(event),
     element("td", { class: "body" }, link));
 }
 
+// Fields of the body that have a column of their own, by their paths; kept per hub in this browser.
+const COLUMNS = `tidegate-columns:${hub}`;
+const chosenColumns = () => byId("columns").value.split(",").map((one) => one.trim()).filter(Boolean);
+function columnCells(event) {
+  const names = chosenColumns();
+  if (!names.length) return [];
+  let content = null;
+  try {
+    content = JSON.parse(event.body);
+  } catch {
+    // Not JSON: its cells are empty.
+  }
+  return names.map((name) => {
+    const value = name.split(".").reduce((inner, part) => inner?.[part], content) ?? event.properties?.[name];
+    return element("td", { class: typeof value === "number" ? "num" : null }, value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
+  });
+}
+function showColumns() {
+  const head = byId("events").tHead.rows[0];
+  for (const one of head.querySelectorAll(".chosen-column")) one.remove();
+  head.lastElementChild.before(...chosenColumns().map((name) => element("th", { scope: "col", class: "chosen-column" }, name)));
+}
+byId("columns").value = localStorage.getItem(COLUMNS) ?? "";
+byId("columns").addEventListener("change", () => {
+  localStorage.setItem(COLUMNS, byId("columns").value);
+  showColumns();
+  browse(currentQuery());
+});
+
 /** Return a text with the words of the search marked. */
 function marked(text) {
-  const words = (browseForm.elements.search.value.match(/-?(?:[\w.@$-]+:)?(?:"[^"]*"|\S+)/g) ?? [])
-    .filter((term) => !term.startsWith("-")).map((term) => term.replace(/^[\w.@$-]+:/, "").replaceAll('"', "")).filter(Boolean);
+  const words = (browseForm.elements.search.value.match(/-?(?:[\w.@$-]+(?::|[<>!]=?))?(?:"[^"]*"|\S+)/g) ?? [])
+    .filter((term) => !/^-|^[\w.@$-]+[<>!]/.test(term)).map((term) => term.replace(/^[\w.@$-]+:/, "").replaceAll('"', "")).filter(Boolean);
   if (!words.length) return [text];
   const pattern = new RegExp(`(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "gi");
   return text.split(pattern).map((part, at) => (at % 2 ? element("mark", {}, part) : part));
@@ -158,7 +187,7 @@ function marked(text) {
 
 function say(answer, total) {
   const searched = answer.searched > answer.events.length ? `, ${number(answer.searched)} searched` : "";
-  const rest = !answer.isComplete && total === 0 ? " The search is not complete: choose More." : "";
+  const rest = !answer.isComplete && total === 0 ? ` There are more events to search: choose “${isNewestFirst ? "Older events" : "Later events"}” to continue.` : "";
   byId("browse-status").textContent = `${number(total)} event${total === 1 ? "" : "s"} shown${searched}.${rest}`;
   byId("more").hidden = answer.isComplete;
   byId("more").textContent = isNewestFirst ? "Older events" : "Later events";
@@ -168,7 +197,8 @@ function say(answer, total) {
 
 async function load(query) {
   searching?.abort();
-  searching = new AbortController();
+  const own = (searching = new AbortController());
+  byId("cancel-search").hidden = false;
   problem(byId("browse-problem"), null);
   try {
     return await get(`${hub}/events.json?${query}`, { signal: searching.signal });
@@ -177,8 +207,14 @@ async function load(query) {
     if (!(error instanceof Refused)) throw error;
     problem(byId("browse-problem"), error);
     return null;
+  } finally {
+    if (searching === own) byId("cancel-search").hidden = true;
   }
 }
+byId("cancel-search").addEventListener("click", () => {
+  searching?.abort();
+  byId("browse-status").textContent = "Cancelled.";
+});
 
 function take(answer) {
   forward = answer.forward || forward;
@@ -321,3 +357,7 @@ byId("more").hidden = isComplete;
 byId("more").textContent = isNewestFirst ? "Older events" : "Later events";
 showValue();
 linkDownloads(currentQuery());
+if (chosenColumns().length) {
+  showColumns();
+  browse(currentQuery());
+}

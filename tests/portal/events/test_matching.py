@@ -38,6 +38,11 @@ EVENT = event(
         "deviceId:sensor-7",
         "DEVICEID:Sensor-7",
         "device.id:7",
+        "device.id>6",
+        "device.id>=7 device.id<8",
+        "level<=5.0",
+        "level!=6",
+        'site>"north a"',
         "device.on:true",
         "tags:hot",
         "größe",
@@ -73,3 +78,12 @@ def test_bodies_that_are_not_json_are_searched_as_text() -> None:
 def test_a_search_has_a_limit() -> None:
     with pytest.raises(ArgumentError, match="500 characters"):
         parse_search("x" * 501)
+
+
+@pytest.mark.parametrize(
+    "search", ["device.id>7", "level<5", "level!=5", "device.on>0", "missing>0", "tags>zz", "-level>4"]
+)
+def test_comparisons_that_do_not_hold_find_nothing(search: str) -> None:
+    match = parse_search(search)
+    assert match is not None
+    assert not match(EVENT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import operator
 import re
 import time
 import uuid
@@ -177,7 +178,14 @@ def _timestamp(time_ms: int) -> str:
 
 
 MAX_SEARCH_CHARACTERS = 500
-_TERM = re.compile(r'(-?)(?:([\w.@$-]+):)?(?:"([^"]*)"|(\S+))')
+_TERM = re.compile(r'(-?)(?:([\w.@$-]+)(:|>=|<=|!=|>|<))?(?:"([^"]*)"|(\S+))')
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "!=": operator.ne,
+}
 
 Match = Callable[[StoredEvent], bool]
 
@@ -187,7 +195,8 @@ def parse_search(text: str) -> Match | None:
 
     All terms must hold. A term is a word, a phrase in double quotes, `name:value` for a property or a field of a JSON
     body (`device.id:7`), or `key:value` for the partition key; a minus before it means that it must not hold. Letter
-    case does not matter.
+    case does not matter. Values are compared with `>`, `>=`, `<`, `<=` and `!=` too (`speed>70`): as numbers where both
+    are, else as text, which is right for times in ISO 8601.
 
     Raises:
         ArgumentError: The search is too long.
@@ -200,9 +209,12 @@ def parse_search(text: str) -> Match | None:
     return lambda event: all(test(event) for test in tests)
 
 
-def _term(minus: str, name: str | None, quoted: str | None, word: str | None) -> Match:
+def _term(minus: str, name: str | None, sign: str | None, quoted: str | None, word: str | None) -> Match:
     value = quoted if quoted is not None else word or ""
-    test = _contains(value) if name is None else _equals(name, value)
+    if name is None:
+        test = _contains(value)
+    else:
+        test = _equals(name, value) if sign in (None, ":") else _compares(name, _COMPARISONS[sign], value)
     return (lambda event: not test(event)) if minus else test
 
 
@@ -226,6 +238,29 @@ def _equals(name: str, value: str) -> Match:
         return any(_text(found).lower() == wanted for found in _fields(event, name))
 
     return test
+
+
+def _compares(name: str, holds: Callable[[Any, Any], bool], value: str) -> Match:
+    wanted = _number(value)
+
+    def test(event: StoredEvent) -> bool:
+        for found in _fields(event, name):
+            number = None if isinstance(found, bool) else _number(found)
+            if number is not None and wanted is not None:
+                if holds(number, wanted):
+                    return True
+            elif not isinstance(found, int | float | dict | list) and holds(_text(found).lower(), value.lower()):
+                return True
+        return False
+
+    return test
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _partition_key(event: StoredEvent) -> Any:
