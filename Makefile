@@ -99,6 +99,7 @@ java-client: tests/server/java/jars/fetched
 go:
 	@scripts/need go
 	cd tests/server/go && go mod download
+	cd tests/server/kafka/go && go mod download
 
 azurite: tests/azurite/node_modules/installed
 

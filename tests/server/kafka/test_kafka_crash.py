@@ -61,7 +61,8 @@ class Publisher:
             self.failures.append(error)
         else:
             partition, offset = message.partition(), message.offset()
-            assert partition is not None and offset is not None
+            assert partition is not None
+            assert offset is not None
             self.acknowledged[message.value().decode()] = (partition, offset)
 
     def stop(self) -> None:
