@@ -380,6 +380,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
         "durable_files",
     ),
+    "workers": ("server", "server/context", "hub", "hub/config", "kafka", "log"),
     "service/sharing": (),
     "service": ("service/sharing", "durable_files"),
     "service/worker": (
@@ -495,6 +496,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "service",
         "portal",
         "server",
+        "workers",
         "spark",
         "job",
         "job/analysis",
@@ -570,6 +572,7 @@ LIBRARIES = {
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "service": ("cryptography", "msgspec", "numpy", "prometheus_client", "pyarrow", "pydantic", "redis", "starlette"),
     "server": ("h11", "prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
+    "workers": ("prometheus_client",),
     "azure": ("msgspec", "numpy", "pydantic", "starlette"),
     "portal": ("jinja2", "markupsafe", "pydantic", "starlette"),
     "cli": ("azure", "click", "numpy", "prometheus_client", "pydantic", "rich"),

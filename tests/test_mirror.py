@@ -83,6 +83,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "azure/management/manager/places",
         "azure/management/manager/state",
     ),
+    "tests/workers/test_pool.py": ("workers/mirror", "workers/store"),
     "tests/server/test_transports.py": ("server/transports/tcp",),
     "tests/job/functions/test_azure_ml.py": (
         "job/config/model_definitions",

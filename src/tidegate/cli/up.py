@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tidegate.server import Server, ServerSettings
 from tidegate.server.server import tune_gc
 from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
 from tidegate.service.log_format import log_to_standard_error
+from tidegate.workers.pool import WorkerPool, unshareable
 
 READY = "Emulator Service is Successfully Up!"
 """What the official emulator prints, so that scripts that wait for it need no change."""
@@ -136,6 +138,13 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     help="Let jobs, and tests of the management API, connect to a loopback or link-local address, such as "
     "127.0.0.1:10000, [::1] or 127.0.0.0/8; may be repeated. Without it they reach none there but this hub.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that accept AMQP, to use more cores; this one keeps the data directory, HTTP and Kafka.",
+)
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -159,6 +168,7 @@ def up(
     traces: str | None,
     spark_memory: int,
     allow_address: tuple[str, ...],
+    workers: int,
     verbose: bool,
     **capture: Any,
 ) -> None:
@@ -186,6 +196,7 @@ def up(
         raise click.UsageError(f"--allow-address: {error}") from None
     log_to_standard_error(log_format, logging.INFO if verbose else logging.WARNING)
     limits = {"tier": Tier(tier), "throughput_units": throughput_units, "auto_inflate_to": auto_inflate_to}
+    _check_workers(workers, listen)
     settings = ServerSettings(
         host=host,
         amqp_port=amqp_port,
@@ -204,9 +215,24 @@ def up(
     spark = SharedSparkSettings(memory_bytes=spark_memory << 20)
     jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(spark=spark, traces=traces))
     further = [*([serve_portal(jobs)] if portal else []), arm_routes(ArmSettings(data, jobs))]
-    server = Server(_config(config).model_copy(update=limits), data, settings, further)
+    own = settings
+    if workers > 1:
+        own = replace(settings, amqp_port=None, amqps_port=None, listen=())
+    server = Server(_config(config).model_copy(update=limits), data, own, further)
+    pool = WorkerPool(server, settings, workers, is_verbose=verbose) if workers > 1 else None
     server.metrics.collectors.append(JobsCollector(jobs))
-    asyncio.run(_serve(server, jobs, addresses, has_portal=portal))
+    asyncio.run(_serve(server, pool, jobs, addresses, has_portal=portal))
+
+
+def _check_workers(workers: int, listen: tuple[str, ...]) -> None:
+    """Raise UsageError if several processes cannot share what is to be listened on."""
+    if workers == 1:
+        return
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise click.UsageError("--workers needs a system on which processes can share a port; Windows has none")
+    url = unshareable(listen)
+    if url is not None:
+        raise click.UsageError(f"--listen {url}: with --workers, name the port that they share")
 
 
 def _preferred_port(host: str, port: int) -> int:
@@ -227,12 +253,20 @@ def _config(path: Path | None) -> NamespaceConfig:
         raise click.UsageError(str(error)) from error
 
 
-async def _serve(server: Server, jobs: Jobs, addresses: AddressPolicy, *, has_portal: bool) -> None:
+async def _serve(
+    server: Server, pool: WorkerPool | None, jobs: Jobs, addresses: AddressPolicy, *, has_portal: bool
+) -> None:
     """Serve until a signal: the jobs start after the hub that they read, and stop before it."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     on_stop_signals(loop, stop.set)
     await server.start()
+    if pool is not None:
+        try:
+            await pool.start()
+        except BaseException:
+            await server.stop()
+            raise
     addresses.beside(*server.own_ports).install()
     tune_gc()
     try:
@@ -246,6 +280,8 @@ async def _serve(server: Server, jobs: Jobs, addresses: AddressPolicy, *, has_po
         finally:
             await loop.run_in_executor(None, jobs.close)
     finally:
+        if pool is not None:
+            await pool.stop()
         await server.stop()
 
 

@@ -102,6 +102,10 @@ class Namespace:
     def _logs(self) -> list[PartitionStore]:
         return [partition.log for hub in self._registry.event_hubs.values() for partition in hub.partitions]
 
+    def state(self) -> NamespaceState:
+        """Return all definitions, keys included, in the form in which they are kept."""
+        return self._registry.snapshot.to_state()
+
     @property
     def access(self) -> Access:
         """What checks tokens and keys."""

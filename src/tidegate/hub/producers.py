@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tidegate.amqp.messages.message import DecodeError, message_annotation
-from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
+from tidegate.hub.errors import ArgumentError, HubError, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.kafka.records import parse_batch
-from tidegate.log import EntryView, LogDamaged, PartitionLog
+from tidegate.log import EntryView, LogDamaged, LogError, PartitionLog
+from tidegate.log.group import OnDurable
 
 _logger = logging.getLogger(__name__)
 PRODUCER_ID = "com.microsoft:producer-id"
@@ -62,6 +63,14 @@ class Numbers:
     epoch: int
     first: int
     last: int
+
+
+class AppendRefused(LogError):
+    """A store elsewhere refused a publication, for the reason in `error`."""
+
+    def __init__(self, error: HubError) -> None:
+        super().__init__(error.description)
+        self.error = error
 
 
 def numbers_of(events: Sequence[bytes]) -> Numbers | None:
@@ -211,6 +220,10 @@ class ProducerTable:
             state = self._producers.get(numbers.producer_id)
             if state is not None:
                 state.accepted = state.stored
+
+    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> None:
+        """Store the events of an accepted publication. Raises LogClosed."""
+        self._log.append(events, on_durable)
 
     def close(self) -> None:
         """Save the state, so that the next start need not read the log. Call after the log was closed."""

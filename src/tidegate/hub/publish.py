@@ -42,7 +42,7 @@ from tidegate.hub.errors import (
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import partition_for_key
 from tidegate.hub.producers import MARK as PRODUCER_MARK
-from tidegate.hub.producers import Numbers, numbers_of
+from tidegate.hub.producers import AppendRefused, Numbers, numbers_of
 from tidegate.log import Appended, LogClosed, LogError
 from tidegate.log.group import OnDurable
 
@@ -228,12 +228,17 @@ class Publisher:
         if numbers is not None and not partition.producers.accept(numbers):
             on_done(None)
             return
-        self._store(partition, events, partial(_finish, on_done, partition, numbers))
+        self._store(partition, events, partial(_finish, on_done, partition, numbers), numbers)
 
-    def _store(self, partition: Partition, events: Sequence[bytes], on_durable: OnDurable) -> None:
+    def _store(
+        self, partition: Partition, events: Sequence[bytes], on_durable: OnDurable, numbers: Numbers | None = None
+    ) -> None:
         """Raises HubError."""
         try:
-            partition.log.append(events, on_durable)
+            if numbers is None:
+                partition.log.append(events, on_durable)
+            else:
+                partition.producers.append(numbers, events, on_durable)
         except LogClosed as error:
             self._event_hub.check_is_there()
             raise ServerBusy("the hub is stopping") from error
@@ -276,7 +281,7 @@ def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, resu
     if isinstance(result, LogError):
         if numbers is not None:
             partition.producers.failed(numbers)
-        on_done(ServerBusy(str(result)))
+        on_done(result.error if isinstance(result, AppendRefused) else ServerBusy(str(result)))
         return
     if numbers is not None:
         partition.producers.stored(numbers, result.first_sequence_number)

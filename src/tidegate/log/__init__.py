@@ -12,6 +12,7 @@ from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch, RecordBatches
 from tidegate.log.log_writer import WriteFailure
+from tidegate.log.mirror import FACTS_BYTES, LogFacts, LogMirror, LogOwner, facts_of
 from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
 from tidegate.log.partition_log import PartitionLog
 from tidegate.log.protocol import (
@@ -26,6 +27,7 @@ from tidegate.log.segment_reader import SegmentReader
 from tidegate.log.storage import Storage, StorageStatus
 
 __all__ = [
+    "FACTS_BYTES",
     "Appended",
     "ArrivalLowerBound",
     "Clock",
@@ -37,6 +39,9 @@ __all__ = [
     "LogClosed",
     "LogDamaged",
     "LogError",
+    "LogFacts",
+    "LogMirror",
+    "LogOwner",
     "NamespaceStore",
     "Numbering",
     "PartitionFolderWrong",
@@ -48,5 +53,6 @@ __all__ = [
     "Storage",
     "StorageStatus",
     "WriteFailure",
+    "facts_of",
     "prepare_folder",
 ]

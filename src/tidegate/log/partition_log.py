@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidegate.durable_files import DirectoryLock, Files, refuses_writes
 from tidegate.kafka.records import RecordBatch
-from tidegate.log.acknowledged import AcknowledgedFile
+from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
 from tidegate.log.check import check
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
@@ -25,13 +25,14 @@ from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
 from tidegate.log.retention import SEGMENTS, Retention, RetentionLimits, segment_bytes_for
 from tidegate.log.segment import SparseIndex
+from tidegate.log.segment_table import SegmentTable
 from tidegate.log.state import LogState
 from tidegate.log.tail_writer import TailWriter
 
 _logger = logging.getLogger(__name__)
 
 
-_READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log-reader")
+READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log-reader")
 """Wait for the disk in place of event loops."""
 
 
@@ -184,6 +185,10 @@ class PartitionLog:
         """The total size of all segments."""
         return self._state.end.end_position - self._state.names[0].base_position
 
+    def snapshot(self) -> tuple[SegmentTable, Acknowledged]:
+        """Return the segments and what is durable of them, consistently."""
+        return self._state.snapshot()
+
     def arrival_lower_bound(self) -> ArrivalLowerBound:
         """Return the lower bound on future arrivals as of now. Does not wait for the disk."""
         state = self._state
@@ -245,7 +250,7 @@ class PartitionLog:
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> Future[list[EventBatch]]:
         """Begin what `read_batches` does in a thread that waits for the disk, and return its future."""
-        return _READERS.submit(self._reader.read_events, sequence_number, max_bytes, max_events)
+        return READERS.submit(self._reader.read_events, sequence_number, max_bytes, max_events)
 
     def read_batches(
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20

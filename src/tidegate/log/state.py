@@ -26,14 +26,15 @@ class LogState:
         in_flight_ms: The enqueued time of the group being written, None if none is.
     """
 
-    def __init__(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex) -> None:
+    def __init__(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex | None) -> None:
+        """Show what was found; without a tail_index, the index of the last segment is read from its file."""
         self.directory: Path = table.directory
         self.files: Files = table.files
         self.lock = threading.Lock()
         self.names: list[SegmentName] = table.names
         self.end = end
         self.in_flight_ms: int | None = None
-        self._indexes = {table.names[-1]: tail_index}
+        self._indexes = {} if tail_index is None else {table.names[-1]: tail_index}
         self._headers = table.headers
         self._own_headers = table.own_headers
 
@@ -54,11 +55,11 @@ class LogState:
             found = None if index is None else index.by_sequence(sequence_number)
             return name.base_position if found is None else found.position
 
-    def replace(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex) -> None:
+    def replace(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex | None) -> None:
         """Show what recovery has found, in place of what could be read before."""
         with self.lock:
             self.names, self.end = table.names, end
-            self._indexes = {table.names[-1]: tail_index}
+            self._indexes = {} if tail_index is None else {table.names[-1]: tail_index}
             self._headers = table.headers
 
     def extend(self, end: Acknowledged, index: SparseIndex, entries: Sequence[EntryView]) -> None:

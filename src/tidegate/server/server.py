@@ -80,6 +80,10 @@ class Server:
         self.listeners: list[Listener] = []
         self.further_urls: list[str] = []
         """The listeners that `settings.listen` led to."""
+        self.further_client_rows: list[Callable[[], list[dict[str, Any]]]] = []
+        """Return the clients of other processes that serve the same namespace."""
+        self.followers: list[Callable[[], None]] = []
+        """Called after each change of hubs, groups, rules or publishers, in the changing thread."""
         self._strangers = Strangers(self._ports, time.monotonic)
         self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
@@ -162,7 +166,8 @@ class Server:
 
     def client_rows(self) -> list[dict[str, Any]]:
         """Return who is connected over AMQP, and what each uses."""
-        return [client.describe() for client in list(self.clients)]
+        own = [client.describe() for client in list(self.clients)]
+        return own + [row for rows in self.further_client_rows for row in rows()]
 
     def check_links(self) -> None:
         """Close links whose target, key or right no longer exists after a change."""
@@ -173,6 +178,8 @@ class Server:
         """Check the links soon, whoever has changed something, in any thread."""
         with contextlib.suppress(RuntimeError):  # the server has stopped
             loop.call_soon_threadsafe(self.check_links)
+        for follow in list(self.followers):
+            follow()
 
     def _client_host(self) -> str:
         """Return the name by which clients on this machine reach the server."""
@@ -265,7 +272,9 @@ class Server:
 
     async def _listen_on(self, url: str) -> Listener:
         unsent_bytes = self.settings.unsent_bytes_per_client
-        options = ListenOptions(self.converse, unsent_bytes, self._tls_context, self._strangers)
+        options = ListenOptions(
+            self.converse, unsent_bytes, self._tls_context, self._strangers, self.settings.reuse_port
+        )
         try:
             listener = await listen(url, options)
         except UnknownTransport as error:
@@ -282,6 +291,10 @@ class Server:
             self._tls = context = self.certificate.server_context()
             context.on_plaintext = self._answer_plaintext
         return self._tls
+
+    def prepare_tls(self) -> None:
+        """Find the certificate, or make the development certificate. Raises CertificateError."""
+        self._tls_context()
 
     def _answer_plaintext(self, data: bytes) -> bytes:
         """Log a client that sends no TLS to a port with TLS. Return what it is answered, in the clear."""

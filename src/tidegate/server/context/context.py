@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +27,17 @@ class LogIdentities:
 
     def __init__(self) -> None:
         self._identities: dict[Path, str] = {}
+        self._lock = threading.Lock()
 
     def of(self, directory: Path) -> str:
         """The identity that the file in `directory` holds from now on. Raises OSError."""
-        identity = self._identities.get(directory)
-        if identity is None:
-            identity = uuid.uuid4().hex
-            replace_file(directory / _LOG_ID_FILE, identity.encode("ascii"))
-            self._identities[directory] = identity
-        return identity
+        with self._lock:
+            identity = self._identities.get(directory)
+            if identity is None:
+                identity = uuid.uuid4().hex
+                replace_file(directory / _LOG_ID_FILE, identity.encode("ascii"))
+                self._identities[directory] = identity
+            return identity
 
 
 @dataclass(frozen=True, slots=True)

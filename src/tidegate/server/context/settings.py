@@ -21,6 +21,8 @@ class ServerSettings:
     kafka_tls_port: int | None = None
     kafka_advertised: str | None = None
     """HOST or HOST:PORT to which Kafka's clients are sent after the first connection; None: where they connected to."""
+    reuse_port: bool = False
+    """Share the AMQP ports with other processes that serve the same namespace."""
     listen: tuple[str, ...] = ()
     """Further URLs to accept AMQP connections on, of any transport that exists: `amqp://[::1]:5673`."""
     cert_file: Path | None = None

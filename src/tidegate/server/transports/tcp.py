@@ -25,6 +25,7 @@ async def listen_tcp(url: SplitResult, options: ListenOptions) -> TcpListener:
         port,
         ssl=options.tls() if url.scheme == "amqps" else None,
         backlog=BACKLOG,
+        reuse_port=options.reuse_port or None,
     )
     return TcpListener(url, server)
 

@@ -91,12 +91,14 @@ class ListenOptions:
         unsent_bytes: Above this many unsent bytes, `Conversation.pause_writing` is called.
         tls: Returns the context for accepted sockets, for transports that encrypt.
         strangers: Recognises clients of other protocols.
+        reuse_port: Share the port with other processes, over which the system spreads clients.
     """
 
     converse: Converse
     unsent_bytes: int
     tls: Callable[[], ssl.SSLContext]
     strangers: Strangers
+    reuse_port: bool = False
 
 
 Listen = Callable[[SplitResult, ListenOptions], Awaitable[Listener]]

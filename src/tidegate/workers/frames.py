@@ -1,0 +1,206 @@
+"""What the store's process and a worker say to each other over Unix sockets that only they hold.
+
+There are two sockets for each worker. On the *stream*, frames go both ways and nobody waits: publications one way, and
+what became of them, growth and changes of the namespace the other. On the *line*, a worker asks and waits for the
+answer, which is for what happens once for each link or request.
+
+A frame is its length (of what follows, 4 bytes), its kind (1 byte) and its content, all little-endian.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from array import array
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from itertools import accumulate
+from struct import Struct
+from typing import Any, NamedTuple
+
+from tidegate.hub import errors
+from tidegate.hub.errors import HubError
+from tidegate.hub.producers import Numbers
+from tidegate.log import Appended
+
+_HEAD = Struct("<IB")
+_APPEND = Struct("<QII")  # request, partition, count of events
+_NUMBERS = Struct("<qiii")
+_RESULT = Struct("<QqIqqq")
+_LENGTH = Struct("<I")
+MAX_FRAME_BYTES = 1 << 30
+
+
+class Kind(IntEnum):
+    """What a frame holds; from the worker below 32, from the store above."""
+
+    APPEND = 1
+    APPEND_NUMBERED = 2
+    APPEND_BATCH = 3
+    STATISTICS = 4
+    CLIENTS = 5
+    READY = 6
+    FAILED = 7
+    VACATE = 8
+    NOTE_JOB = 9
+    SETTINGS = 32
+    STATE = 33
+    FACTS = 34
+    RESULTS = 35
+    REFUSED = 36
+    STOLEN = 37
+    ASK_CLIENTS = 38
+    STOP = 39
+
+
+class Publication(NamedTuple):
+    """An append on its way to the store."""
+
+    request: int
+    partition: int
+    numbers: Numbers | None
+    events: Sequence[bytes]
+
+
+def frame(kind: Kind, content: bytes = b"") -> bytes:
+    """Return a frame."""
+    return _HEAD.pack(len(content) + 1, kind) + content
+
+
+def json_frame(kind: Kind, value: Any) -> bytes:
+    """Return a frame whose content is JSON."""
+    return frame(kind, json.dumps(value).encode("utf-8"))
+
+
+def publication_frame(publication: Publication) -> list[bytes]:
+    """Return the frame of a publication in pieces to be joined."""
+    request, partition, numbers, events = publication
+    ends = array("I", accumulate(map(len, events))).tobytes()
+    numbered = b"" if numbers is None else _NUMBERS.pack(*_in_order(numbers))
+    length = 1 + len(numbered) + _APPEND.size + len(ends) + sum(map(len, events))
+    kind = Kind.APPEND if numbers is None else Kind.APPEND_NUMBERED
+    return [
+        _HEAD.pack(length, kind),
+        numbered,
+        _APPEND.pack(request, partition, len(events)),
+        ends,
+        *events,
+    ]
+
+
+def _in_order(numbers: Numbers) -> tuple[int, int, int, int]:
+    return numbers.producer_id, numbers.epoch, numbers.first, numbers.last
+
+
+def parse_publication(kind: int, content: bytes) -> Publication:
+    """Return the publication of a frame."""
+    at = 0
+    numbers = None
+    if kind == Kind.APPEND_NUMBERED:
+        numbers = Numbers(*_NUMBERS.unpack_from(content))
+        at = _NUMBERS.size
+    request, partition, count = _APPEND.unpack_from(content, at)
+    at += _APPEND.size
+    base = at + 4 * count
+    ends = array("I", content[at:base])
+    events = []
+    start = base
+    for end in ends:
+        events.append(content[start : base + end])
+        start = base + end
+    return Publication(request, partition, numbers, events)
+
+
+def batch_frame(request: int, partition: int, data: bytes) -> bytes:
+    """Return the frame of a record batch."""
+    return frame(Kind.APPEND_BATCH, _APPEND.pack(request, partition, 0) + data)
+
+
+def parse_batch_frame(content: bytes) -> tuple[int, int, bytes]:
+    """Return request, partition and bytes of a record batch."""
+    request, partition, _ = _APPEND.unpack_from(content)
+    return request, partition, content[_APPEND.size :]
+
+
+def result(request: int, appended: Appended) -> bytes:
+    """Return what RESULTS says of one request."""
+    return _RESULT.pack(
+        request,
+        appended.first_sequence_number,
+        appended.count,
+        appended.first_offset,
+        appended.last_offset,
+        appended.enqueued_time_ms,
+    )
+
+
+def parse_results(content: bytes) -> Iterator[tuple[int, Appended]]:
+    """Yield the requests of a RESULTS frame and where their events are."""
+    for request, first, count, first_offset, last_offset, time_ms in _RESULT.iter_unpack(content):
+        yield request, Appended(first, count, first_offset, last_offset, time_ms)
+
+
+class Splitter:
+    """Cuts the bytes of a stream into frames."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield kind and content of each frame that is complete with these bytes."""
+        if self._kept:
+            self._kept += data
+            if len(self._kept) < _HEAD.size or len(self._kept) < 4 + _LENGTH.unpack_from(self._kept)[0]:
+                return
+            data = bytes(self._kept)
+            self._kept.clear()
+        at, size = 0, len(data)
+        while size - at >= _HEAD.size:
+            length, kind = _HEAD.unpack_from(data, at)
+            end = at + 4 + length
+            if end > size:
+                break
+            yield kind, data[at + _HEAD.size : end]
+            at = end
+        self._kept += data[at:]
+
+
+# -- the line
+
+
+def send(line: socket.socket, value: Any) -> None:
+    """Send a question or an answer. Raises OSError."""
+    data = json.dumps(value).encode("utf-8")
+    line.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive(line: socket.socket) -> Any:
+    """Return the next question or answer. Raises EOFError when the other end is closed, OSError."""
+    (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
+    return json.loads(_exactly(line, length))
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        data = line.recv(size - len(found))
+        if not data:
+            raise EOFError("the other process has closed its end")
+        found += data
+    return bytes(found)
+
+
+# -- errors
+
+
+def error_values(error: Exception) -> list[str]:
+    """Return an error in the form in which it travels."""
+    return [type(error).__name__, error.description if isinstance(error, HubError) else str(error)]
+
+
+def hub_error(values: Sequence[str]) -> HubError | None:
+    """Return the error that `error_values` was given, None if it was not the hub's."""
+    found = getattr(errors, values[0], None)
+    if isinstance(found, type) and issubclass(found, HubError):
+        return found(values[1])
+    return None

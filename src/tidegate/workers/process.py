@@ -1,0 +1,322 @@
+"""The process of a worker: accepts AMQP on the shared ports, and reaches the store over the sockets it was given."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tidegate.hub.config import NamespaceConfig
+from tidegate.hub.partition import ReaderSlot
+from tidegate.hub.producers import AppendRefused, Numbers
+from tidegate.kafka.records import RecordBatch
+from tidegate.log import FACTS_BYTES, LogError, LogFacts
+from tidegate.log.group import OnDurable
+from tidegate.server import Server, ServerSettings
+from tidegate.server.context.completions import Completions, InFlightBytes
+from tidegate.server.context.context import LogIdentities, ServerContext
+from tidegate.server.context.metrics import Deliveries
+from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
+from tidegate.server.server import tune_gc
+from tidegate.workers import frames
+from tidegate.workers.frames import Kind, Publication, Splitter
+from tidegate.workers.mirror import SharedNamespace, SharedRegistry
+
+_logger = logging.getLogger(__name__)
+_STATISTICS_S = 0.5
+_STORE_LOST = 70
+"""The exit code when the store's process has ended."""
+
+
+class StoreConnection(asyncio.Protocol):
+    """The worker's end of its sockets; see `StoreLink`. Used in the event loop, except for `ask`."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self.claims: dict[int, ReaderSlot] = {}
+        self.settings: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.state: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.registry: SharedRegistry | None = None
+        self.stop = asyncio.Event()
+        self.describe_clients: Callable[[], list[dict[str, Any]]] = list
+        self._line = line
+        self._line_lock = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._splitter = Splitter()
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._requests = itertools.count()
+        self._waiting: dict[int, OnDurable] = {}
+
+    # -- to the store
+
+    def ask(self, question: str, **arguments: object) -> Any:
+        """Ask the store something and wait for the answer. Raises HubError, LogError; ends without a store."""
+        with self._line_lock:
+            try:
+                frames.send(self._line, {"question": question, **arguments})
+                answer = frames.receive(self._line)
+            except (OSError, EOFError):
+                _end_without_store()
+        if "error" in answer:
+            raise frames.hub_error(answer["error"]) or LogError(answer["error"][1])
+        return answer["answer"]
+
+    def publish(
+        self, partition: int, events: Sequence[bytes | memoryview], numbers: Numbers | None, on_durable: OnDurable
+    ) -> None:
+        """Have events stored, without waiting."""
+        request = next(self._requests)
+        self._waiting[request] = on_durable
+        whole = [event if isinstance(event, bytes) else bytes(event) for event in events]
+        self._send(*frames.publication_frame(Publication(request, partition, numbers, whole)))
+
+    def publish_batch(self, partition: int, batch: RecordBatch, on_durable: OnDurable) -> None:
+        """Have a record batch stored, without waiting."""
+        request = next(self._requests)
+        self._waiting[request] = on_durable
+        self._send(frames.batch_frame(request, partition, bytes(batch.data)))
+
+    def vacate(self, claim: int, next_sequence_number: int | None) -> None:
+        """Give up a reader's place, without waiting."""
+        self._send(frames.json_frame(Kind.VACATE, [claim, next_sequence_number]))
+
+    def note_job(self, partition: int, consumer_group: str, name: str, next_sequence_number: int) -> None:
+        """Pass on how far a job has read, without waiting."""
+        self._send(frames.json_frame(Kind.NOTE_JOB, [partition, consumer_group, name, next_sequence_number]))
+
+    def tell(self, kind: Kind, value: Any) -> None:
+        """Send the store a frame of JSON."""
+        self._send(frames.json_frame(kind, value))
+
+    def _send(self, *pieces: bytes) -> None:
+        """Send with all that this turn of the event loop sends."""
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent += pieces
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
+    def close(self) -> None:
+        """Send what is unsent and close the sockets."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    # -- from the store
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.stop.is_set():
+            _end_without_store()
+
+    def data_received(self, data: bytes) -> None:
+        for kind, content in self._splitter.feed(data):
+            try:
+                self._take(kind, content)
+            except Exception:
+                _logger.exception("a frame of the store could not be handled")
+
+    def _take(self, kind: int, content: bytes) -> None:
+        if kind == Kind.RESULTS:
+            for request, appended in frames.parse_results(content):
+                self._waiting.pop(request)(appended)
+        elif kind == Kind.FACTS:
+            self._update(content)
+        elif kind == Kind.REFUSED:
+            request, *values = json.loads(content)
+            error = frames.hub_error(values)
+            self._waiting.pop(request)(LogError(values[1]) if error is None else AppendRefused(error))
+        elif kind == Kind.STOLEN:
+            claim, *values = json.loads(content)
+            slot, stolen = self.claims.pop(claim, None), frames.hub_error(values)
+            if slot is not None and stolen is not None:
+                slot.on_stolen(stolen)
+        elif kind == Kind.STATE:
+            self._adopt(json.loads(content))
+        elif kind == Kind.SETTINGS:
+            self.settings.set_result(json.loads(content))
+        elif kind == Kind.ASK_CLIENTS:
+            self.tell(Kind.CLIENTS, self.describe_clients())
+        elif kind == Kind.STOP:
+            self.stop.set()
+
+    def _adopt(self, described: dict[str, Any]) -> None:
+        if self.registry is not None:
+            self.registry.adopt(described)
+        elif not self.state.done():
+            self.state.set_result(described)
+        else:
+            self.state = self._loop.create_future()
+            self.state.set_result(described)
+
+    def _update(self, content: bytes) -> None:
+        if self.registry is None:
+            return
+        for at in range(0, len(content), 4 + FACTS_BYTES):
+            number = int.from_bytes(content[at : at + 4], "little")
+            partition = self.registry.partitions.get(number)
+            if partition is not None:
+                partition.mirror.update(LogFacts.decode(content, at + 4))
+
+
+def _end_without_store() -> Any:
+    """End at once: nothing can be stored or admitted, and clients connect to the next worker."""
+    logging.shutdown()
+    os._exit(_STORE_LOST)
+
+
+class _StoreIdentities(LogIdentities):
+    """The identities of the logs, which the store writes."""
+
+    def __init__(self, link: StoreConnection) -> None:
+        super().__init__()
+        self._link = link
+        self._known: dict[Path, str] = {}
+
+    def of(self, directory: Path) -> str:
+        """The identity that the file in `directory` holds. Raises OSError."""
+        if directory not in self._known:
+            try:
+                self._known[directory] = str(self._link.ask("identity", directory=str(directory)))
+            except LogError as error:
+                raise OSError(str(error)) from error
+        return self._known[directory]
+
+
+class _Uncounted(Deliveries):
+    """Deliveries that the store has not counted yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: Counter[str] = Counter()
+
+    def count(self, hub: str, events: int) -> None:
+        """Count events that were sent to a reader of a hub."""
+        self.events[hub] += events
+
+
+class WorkerServer(Server):
+    """A server whose namespace is kept by another process."""
+
+    def __init__(self, data_dir: Path, settings: ServerSettings, link: StoreConnection) -> None:
+        super().__init__(NamespaceConfig(name="worker"), data_dir, settings)
+        self._link = link
+        self._uncounted = self.metrics.deliveries = _Uncounted()
+        self._counted: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Show the namespace, then listen. Raises LogError, ListenError."""
+        try:
+            self._open_data()
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+        self._tasks = [asyncio.create_task(self._tell_statistics())]
+
+    def _open_data(self) -> None:
+        loop = asyncio.get_running_loop()
+        completions = Completions(loop)
+        self._open.callback(completions.close)
+        registry = SharedRegistry(self._link)
+        registry.adopt(self._link.state.result())
+        namespace = SharedNamespace(registry, self.data_dir)
+        self._open.callback(namespace.close)
+        namespace.on_change(partial(self._on_change, loop))
+        self._link.registry = registry
+        self._link.describe_clients = self.client_rows
+        self.context = ServerContext(
+            namespace=namespace,
+            settings=self.settings,
+            metrics=self.metrics,
+            completions=completions,
+            arrivals=Arrivals(completions),
+            chunks=SharedChunks(self.settings.shared_chunk_bytes),
+            egress=EgressGate(namespace.throughput, loop),
+            log_identities=_StoreIdentities(self._link),
+            in_flight=InFlightBytes(self.settings.in_flight_bytes),
+        )
+
+    async def _tell_statistics(self) -> None:
+        while True:
+            await asyncio.sleep(_STATISTICS_S)
+            self.tell_statistics()
+
+    def tell_statistics(self) -> None:
+        """Pass on what was counted since the last time."""
+        metrics = self.metrics
+        names = ("connections_opened", "received_bytes", "sent_bytes", "publications", "delivered_events")
+        now = {name: int(getattr(metrics, name)) for name in names}
+        told: dict[str, Any] = {name: value - self._counted.get(name, 0) for name, value in now.items()}
+        self._counted = now
+        told["connections_open"] = metrics.connections_open
+        told["refusals"], told["deliveries"] = dict(metrics.refusals), dict(self._uncounted.events)
+        metrics.refusals.clear()
+        self._uncounted.events.clear()
+        told["positions"] = {
+            claim: slot.next_sequence_number
+            for claim, slot in self._link.claims.items()
+            if slot.next_sequence_number is not None
+        }
+        self._link.tell(Kind.STATISTICS, told)
+
+
+async def _serve(stream: socket.socket, line: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    link = StoreConnection(line)
+    loop.add_signal_handler(signal.SIGTERM, link.stop.set)
+    await loop.create_connection(lambda: link, sock=stream)
+    values = await link.settings
+    level = logging.INFO if values["is_verbose"] else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
+    plain = values["settings"]
+    for name in ("cert_file", "key_file"):
+        plain[name] = plain[name] and Path(plain[name])
+    settings = ServerSettings(**{**plain, "listen": tuple(plain["listen"])})
+    await link.state
+    server = WorkerServer(Path(values["data_dir"]), settings, link)
+    try:
+        await server.start()
+    except (OSError, LogError) as error:
+        link.tell(Kind.FAILED, str(error))
+        await asyncio.sleep(0)
+    else:
+        tune_gc()
+        link.tell(Kind.READY, {})
+        await link.stop.wait()
+        await server.stop()
+        server.tell_statistics()
+    link.stop.set()
+    link.close()
+    await asyncio.sleep(0)
+
+
+def main() -> None:
+    """Serve until the store says stop, or its process ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the store says stop
+    stream, line = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(stream, line))
+
+
+if __name__ == "__main__":
+    main()
