@@ -480,7 +480,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/server/test_access.py": (
         "server/background",
-        "server/connections/delivery",
         "server/connections/link_handler",
         "server/connections/publishing",
         "server/context/context",

@@ -23,7 +23,7 @@ from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
 from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.management import Management, new_definition
 from tidegate.hub.partition import Partition, PartitionProperties
-from tidegate.hub.positions import first_sequence_number, parse_selector
+from tidegate.hub.positions import known_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.registry import HUBS_FOLDER, Registry
@@ -214,10 +214,11 @@ class Namespace:
         hub = self.event_hub(source.hub)
         group = hub.consumer_group(source.consumer_group)
         partition = hub.partition(source.partition_id)
-        first = first_sequence_number(parse_selector(selector), partition.log)
+        position = parse_selector(selector)
+        first = known_sequence_number(position, partition.log)
         slots = partition.reader_slots(group)
         slot = slots.occupy(epoch, receiver_name, on_stolen)
-        return Reader(hub, partition, first, slots, slot, source, self.access, grant)
+        return Reader(hub, partition, position if first is None else first, slots, slot, source, self.access, grant)
 
     def open_management(self, address: str, grants: Sequence[Grant], now_s: float) -> EventHub:
         """Return the hub whose properties a client asks for. Raises NotFound, Unauthorized, ArgumentError."""

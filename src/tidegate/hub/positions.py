@@ -69,11 +69,24 @@ def first_sequence_number(position: Position, log: PartitionStore) -> int:
         ArgumentError: The offset or sequence number is beyond the last event.
         LogError: The log cannot be read.
     """
+    found = known_sequence_number(position, log)
+    if found is not None or position.value is None:
+        return log.next_sequence_number if found is None else found
+    if position.key is Key.ENQUEUED_TIME:
+        return log.sequence_at_time(position.value, inclusive=position.inclusive)
+    return log.sequence_after_offset(position.value, inclusive=position.inclusive)
+
+
+def known_sequence_number(position: Position, log: PartitionStore) -> int | None:
+    """Return what `first_sequence_number` would if the log need not be searched for it, which may wait, else None.
+
+    Raises ArgumentError: The offset or sequence number is beyond the last event.
+    """
     value = position.value
     if value is None:
         return log.next_sequence_number
     if position.key is Key.ENQUEUED_TIME:
-        return log.sequence_at_time(value, inclusive=position.inclusive)
+        return _after_the_last(value, position.inclusive, log)
     last = log.last_offset if position.key is Key.OFFSET else log.next_sequence_number - 1
     if value > last + 1 or (value > last >= 0 and position.key is Key.OFFSET):
         raise ArgumentError(
@@ -82,5 +95,13 @@ def first_sequence_number(position: Position, log: PartitionStore) -> int:
     if value < 0:
         return log.begin_sequence_number
     if position.key is Key.OFFSET:
-        return log.sequence_after_offset(value, inclusive=position.inclusive)
+        return None
     return max(min(value if position.inclusive else value + 1, log.next_sequence_number), log.begin_sequence_number)
+
+
+def _after_the_last(time_ms: int, inclusive: bool, log: PartitionStore) -> int | None:
+    """Return the number of the next event if every event is older, None if one may not be."""
+    number = log.next_sequence_number
+    last_ms = log.last_enqueued_time_ms
+    is_after = last_ms < time_ms or (last_ms == time_ms and not inclusive)
+    return number if is_after and log.next_sequence_number == number else None

@@ -359,6 +359,11 @@ class PartitionLog:
             raise not_rolled
         return deleted
 
+    def delete_before(self, sequence_number: int) -> None:
+        """Delete the segments whose events are all before a number. Raises LogError."""
+        self.roll(max_bytes=0)
+        self.apply_retention(max_bytes=0, keep_from=sequence_number)
+
     def document(self, name: str, *, advice: str) -> FolderDocument:
         """Return a document in the log's directory.
 

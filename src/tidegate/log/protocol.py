@@ -214,6 +214,9 @@ class PartitionStore(Protocol):
             LogError: Something could not be deleted; it is left for the next call.
         """
 
+    def delete_before(self, sequence_number: int) -> None:
+        """Delete the events before a number, as far as whole pieces of the store allow. May wait. Raises LogError."""
+
     def document(self, name: str, *, advice: str) -> Document:
         """Return a document that is kept with the partition, and lost with it.
 

@@ -1,21 +1,24 @@
 """A reader's link: durable events out, within its credit, as fast as its transport takes them and no faster.
 
 Events are read from the log in chunks and annotated once; readers that follow one another share the annotated chunk. A
-link is moved on by three things: credit, room in the transport, and growth of the partition. Nothing is queued for a
-reader beyond its current chunk, so one that lags costs a pointer into the log.
+link is moved on by four things: credit, room in the transport, growth of the partition, and the end of a read that had
+to wait. Recent events are read at once, others in another thread, so that a slow disk or store holds up no other link.
+Nothing is queued for a reader beyond its current chunk, so one that lags costs a pointer into the log.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate.amqp import Credit, Link, Timestamp, Transfers, annotate_run
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.amqp.messages.annotations import with_delivery_annotations
 from tidegate.hub.errors import HubError
 from tidegate.hub.namespace import Reader
+from tidegate.log import EventBatch
 from tidegate.server.connections.link_handler import settle_mode
 from tidegate.server.context.readers import Chunk
 
@@ -43,12 +46,15 @@ class DeliveryLink:
         self._settled = link.snd_settle_mode == SEND_SETTLED
         self._chunk: Sequence[bytes] = ()
         self._position = 0
+        self._loading: asyncio.Task[list[EventBatch]] | None = None
         self._scheduled = False
         self._closed = False
         self._drain = False
         self._wake = self.pump_and_flush
         self.expires_at_s: float | None = reader.expires_at_s
         client.context.arrivals.watch(reader.partition, self._wake)
+        if not reader.is_located:
+            self._start(self._locate())
 
     @classmethod
     def attach(cls, client: ClientConnection, link: Link, address: str) -> DeliveryLink:
@@ -92,6 +98,8 @@ class DeliveryLink:
 
     def close(self) -> None:
         self._closed = True
+        if self._loading is not None:
+            self._loading.cancel()
         self._gate.forget(self._wake)
         self._client.context.arrivals.unwatch(self._reader.partition, self._wake)
         self._reader.close()
@@ -119,7 +127,7 @@ class DeliveryLink:
             sendable = min(sendable, self._gate.turn_events)
         try:
             if self._position >= len(self._chunk) and not self._next_chunk():
-                if self._drain:
+                if self._drain and self._loading is None:
                     self._drain = False
                     link.drained()
                 return
@@ -139,24 +147,62 @@ class DeliveryLink:
             self._client.loop.call_soon(self._wake)
 
     def _next_chunk(self) -> bool:
-        """Stand in the next chunk; False at the end of the log. Raises HubError."""
+        """Load the next chunk; False at the end of the log, or while a read waits. Raises HubError."""
+        if self._loading is not None:
+            return False
         reader = self._reader
         start = reader.next_sequence_number
         chunk = self._chunks.get(reader.partition, start)
         if chunk is None:
-            events: list[bytes] = []
-            for batch in reader.read_batches(max_events=1 << 20, max_bytes=CHUNK_BYTES):
-                events += annotate_run(batch.events, batch.base_sequence_number, batch.offsets, batch.enqueued_time_ms)
-            if not events:
+            batches = reader.read_cached(max_events=1 << 20, max_bytes=CHUNK_BYTES)
+            if batches is None:
+                self._start(reader.read(max_events=1 << 20, max_bytes=CHUNK_BYTES))
                 return False
-            size = sum(map(len, events)) + EVENT_OVERHEAD_BYTES * len(events)
-            chunk = Chunk(events, size, reader.next_sequence_number)
-            self._chunks.put(reader.partition, start, chunk)
-        else:
-            reader.next_sequence_number = chunk.next_sequence_number
+            if not batches:
+                return False
+            self._show(batches, start)
+            return True
+        reader.next_sequence_number = chunk.next_sequence_number
         self._chunk = chunk.events
         self._position = 0
         return True
+
+    def _show(self, batches: Sequence[EventBatch], start: int) -> None:
+        """Make a chunk of events that were read from `start` on."""
+        events: list[bytes] = []
+        for batch in batches:
+            events += annotate_run(batch.events, batch.base_sequence_number, batch.offsets, batch.enqueued_time_ms)
+        size = sum(map(len, events)) + EVENT_OVERHEAD_BYTES * len(events)
+        self._chunks.put(self._reader.partition, start, Chunk(events, size, self._reader.next_sequence_number))
+        self._chunk = events
+        self._position = 0
+
+    async def _locate(self) -> list[EventBatch]:
+        await self._reader.locate()
+        return []
+
+    def _start(self, work: Coroutine[Any, Any, list[EventBatch]]) -> None:
+        """Begin a read that may have to wait. Nothing else is read until it has ended."""
+        start = self._reader.next_sequence_number if self._reader.is_located else 0
+        self._loading = loading = self._client.loop.create_task(work)
+        loading.add_done_callback(lambda _: self._client.guard(lambda: self._loaded(loading, start)))
+
+    def _loaded(self, loading: asyncio.Task[list[EventBatch]], start: int) -> None:
+        if loading.cancelled():
+            return
+        failure = loading.exception()
+        self._loading = None
+        if self._closed:
+            return
+        if isinstance(failure, HubError):
+            self._client.detach(self._link, failure)
+            self._client.flush()
+            return
+        if failure is not None:
+            raise failure
+        if batches := loading.result():
+            self._show(batches, start)
+        self._pump_and_flush()
 
     def _outgoing(self, start: int, end: int) -> Sequence[bytes]:
         events = self._chunk[start:end]

@@ -6,6 +6,7 @@ AMQP Management, working draft: https://docs.oasis-open.org/amqp/amqp-man/v1.0/a
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections import deque
@@ -34,7 +35,7 @@ from tidegate.amqp import (
 from tidegate.amqp.encoding.errors import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import Grant, claimed_rule
-from tidegate.hub.errors import ArgumentError, HubError
+from tidegate.hub.errors import ArgumentError, HubError, InternalError, ServerBusy
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
@@ -55,6 +56,10 @@ PARTITION_TYPE = "com.microsoft:partition"
 CREDIT = 100
 MAX_REQUEST_BYTES = 64 << 10
 MAX_WAITING_REPLIES = 1000
+CONSUMER_GROUP = "tidegate:consumer-group"
+"""The application property of a READ that names the consumer group of the job that asks."""
+SEARCHES = frozenset(("tidegate:sequence-number", "tidegate:at-time", "tidegate:at-offset", "tidegate:after-offset"))
+"""The application properties of a READ for which the log has to be searched."""
 MAX_WAITING_REPLY_BYTES = 2 * MAX_REQUEST_BYTES
 """Of one link: a reply repeats the id of its request, which is as large as its client makes it."""
 
@@ -129,6 +134,8 @@ class RequestLink:
         self._client = client
         self._link = link
         self._address = address
+        self._searches: deque[tuple[Message, Mapping[str, Any], EventHub]] = deque()
+        self._searching: asyncio.Task[None] | None = None
 
     @classmethod
     def attach(cls, client: ClientConnection, link: Link, address: str) -> RequestLink:
@@ -152,16 +159,45 @@ class RequestLink:
         arguments = {str(key): value for key, value in (request.application_properties or {}).items()}
         try:
             if self._address == CBS:
-                status, description, body = put_token(self._client, arguments, request.body)
+                answer = put_token(self._client, arguments, request.body)
             else:
-                status, description, body = read(self._client, arguments)
-            condition = None
+                hub = asked_hub(self._client, arguments)
+                if arguments.get("type") == PARTITION_TYPE and not SEARCHES.isdisjoint(arguments):
+                    self._search_soon(request, arguments, hub)
+                    return
+                answer = read(self._client, hub, arguments, {})
         except HubError as error:
-            token = request.body if self._address == CBS else arguments.get(SECURITY_TOKEN)
-            what = f"{self._address} {_shortened(arguments.get('operation'))!r}{_signer(token)} of"
-            self._client.refused(what, _shortened(arguments.get("name")), error)
-            status, description, body, condition = error.http_status, error.description, None, error.condition
-        self._reply(request, _reply(request, status, description, condition, body))
+            self._refuse(request, arguments, error)
+            return
+        self._reply(request, _reply(request, *answer))
+
+    def _search_soon(self, request: Message, arguments: Mapping[str, Any], hub: EventHub) -> None:
+        if len(self._searches) >= MAX_WAITING_REPLIES:
+            raise ServerBusy("too many requests of this link wait for the log; try again later")
+        self._searches.append((request, arguments, hub))
+        if self._searching is None:
+            self._searching = self._client.loop.create_task(self._search())
+            self._searching.add_done_callback(lambda done: self._client.guard(lambda: _raise(done)))
+
+    async def _search(self) -> None:
+        """Answer the requests for which the log has to be searched, which may wait for it, one after the other."""
+        while self._searches:
+            request, arguments, hub = self._searches.popleft()
+            try:
+                found = await asyncio.to_thread(find, hub, arguments)
+                answer = read(self._client, hub, arguments, found)
+            except HubError as error:
+                self._refuse(request, arguments, error)
+            else:
+                self._reply(request, _reply(request, *answer))
+            self._client.flush()
+        self._searching = None
+
+    def _refuse(self, request: Message, arguments: Mapping[str, Any], error: HubError) -> None:
+        token = request.body if self._address == CBS else arguments.get(SECURITY_TOKEN)
+        what = f"{self._address} {_shortened(arguments.get('operation'))!r}{_signer(token)} of"
+        self._client.refused(what, _shortened(arguments.get("name")), error)
+        self._reply(request, _reply(request, error.http_status, error.description, None, error.condition))
 
     def on_credit(self, credit: Credit) -> None:
         """Only senders get credit."""
@@ -176,7 +212,9 @@ class RequestLink:
         """It leads to the hub itself."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._searches.clear()
+        if self._searching is not None:
+            self._searching.cancel()
 
     def _reply(self, request: Message, reply: bytes) -> None:
         """On the link the request names, else the one this session receives on, else any."""
@@ -203,15 +241,21 @@ def put_token(client: ClientConnection, arguments: Mapping[str, Any], token: Any
     return 202, "Accepted", None
 
 
-def read(client: ClientConnection, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
-    """Properties of a hub or of one of its partitions. Raises HubError."""
+def asked_hub(client: ClientConnection, arguments: Mapping[str, Any]) -> EventHub:
+    """Return the hub whose properties a READ asks for. Raises HubError if the client may not know them."""
     if arguments.get("operation") != "READ":
         raise ArgumentError("the operation of a $management request must be READ")
     name = arguments.get("name")
     if not isinstance(name, str):
         raise ArgumentError("READ needs the property `name`: that of an event hub")
     grants = _grants(client, name, arguments.get(SECURITY_TOKEN))
-    hub = client.context.namespace.open_management(name, grants, time.time())
+    return client.context.namespace.open_management(name, grants, time.time())
+
+
+def read(
+    client: ClientConnection, hub: EventHub, arguments: Mapping[str, Any], found: Mapping[str, Any]
+) -> tuple[int, str, Mapping[str, Any]]:
+    """Properties of a hub or of one of its partitions, with what `find` has found in its log. Raises HubError."""
     if arguments.get("type") == HUB_TYPE:
         properties = hub.properties()
         return (
@@ -228,6 +272,9 @@ def read(client: ClientConnection, arguments: Mapping[str, Any]) -> tuple[int, s
         )
     if arguments.get("type") == PARTITION_TYPE:
         partition = hub.partition(str(arguments.get("partition")))
+        group = arguments.get(CONSUMER_GROUP)
+        if isinstance(group, str):
+            hub.consumer_group(group)
         _note_job(client, hub, partition, arguments)
         # The lower bound first: it then holds for every event after the last one reported.
         lower_bound_ms = partition.log.arrival_lower_bound().lower_bound_ms
@@ -236,8 +283,7 @@ def read(client: ClientConnection, arguments: Mapping[str, Any]) -> tuple[int, s
             200,
             "OK",
             {
-                **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
-                **_position(hub, partition, arguments),
+                **found,
                 "type": PARTITION_TYPE,
                 "name": state.name,
                 "partition": state.partition_id,
@@ -253,6 +299,21 @@ def read(client: ClientConnection, arguments: Mapping[str, Any]) -> tuple[int, s
             },
         )
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
+
+
+def find(hub: EventHub, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a READ wants to know that only the log says. May wait for it.
+
+    Raises NotFound, ArgumentOutOfRange, InternalError.
+    """
+    partition = hub.partition(str(arguments.get("partition")))
+    try:
+        return {
+            **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
+            **_position(partition, arguments),
+        }
+    except LogError as error:
+        raise InternalError(f"the log cannot be searched: {error}") from error
 
 
 def _grants(client: ClientConnection, name: str, token: Any) -> Sequence[Grant]:
@@ -271,7 +332,7 @@ def _grants(client: ClientConnection, name: str, token: Any) -> Sequence[Grant]:
 
 def _note_job(client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> None:
     """Note what a job says of its reading, which no link shows: its name, its position, and how much it has read."""
-    name, group = arguments.get("tidegate:job"), arguments.get("tidegate:consumer-group")
+    name, group = arguments.get("tidegate:job"), arguments.get(CONSUMER_GROUP)
     position, count = arguments.get("tidegate:position"), arguments.get("tidegate:read-events")
     if not (isinstance(name, str) and isinstance(group, str) and isinstance(position, int) and isinstance(count, int)):
         return
@@ -317,15 +378,13 @@ def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]
     return {"tidegate:enqueued-time": Timestamp(batches[0].enqueued_time_ms)} if batches else {}
 
 
-def _position(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _position(partition: Partition, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Where a job begins to read, without a link, which would take one of the few places of a group's readers.
 
-    Raises NotFound for a consumer group that does not exist, LogError.
+    Raises LogError.
     """
-    group = arguments.get("tidegate:consumer-group")
-    if not isinstance(group, str):
+    if not isinstance(arguments.get(CONSUMER_GROUP), str):
         return {}
-    hub.consumer_group(group)
     for name, find in (
         ("tidegate:at-time", partial(partition.log.sequence_at_time, inclusive=True)),
         ("tidegate:at-offset", partial(partition.log.sequence_after_offset, inclusive=True)),
@@ -337,7 +396,13 @@ def _position(hub: EventHub, partition: Partition, arguments: Mapping[str, Any])
     return {}
 
 
-def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:
+def _raise(task: asyncio.Task[None]) -> None:
+    """Raise what ended a task, unless it was cancelled."""
+    if not task.cancelled():
+        task.result()
+
+
+def _reply(request: Message, status: int, description: str, body: Any, condition: str | None = None) -> bytes:
     """Both spellings of the status: Microsoft's Python client reads `status-code` but `statusDescription`.
 
     Of the condition only the one that its JavaScript client reads too: given `error-condition`, the Python client drops

@@ -17,7 +17,7 @@ from tidegate.hub.namespace import EventHub
 from tidegate.hub.producers import new_producer_id
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Message, RequestHeader
-from tidegate.log import LogError, PartitionLog
+from tidegate.log import LogError
 from tidegate.server.context.context import ServerContext
 from tidegate.server.kafka.records_api import Fields, Later, Refused, answered, find_partition
 from tidegate.server.kafka.session import Session, topic_id
@@ -227,7 +227,7 @@ class TopicsApi:
                     offset = log.next_sequence_number if part.offset == -1 else part.offset
                     if not 0 <= offset <= log.next_sequence_number:
                         raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
-                    await self._change(partial(_delete_before, log, offset))
+                    await self._change(partial(log.delete_before, offset))
                     row: Fields = {"low_watermark": log.begin_sequence_number}
                 except Refused as refused:
                     row = {"low_watermark": -1, "error_code": refused.code}
@@ -256,12 +256,6 @@ class TopicsApi:
             raise Refused(ErrorCode.INVALID_PARTITIONS, error.description) from None
         except (HubError, LogError, OSError) as error:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
-
-
-def _delete_before(log: PartitionLog, offset: int) -> None:
-    """Delete the segments that hold nothing from an offset on. Raises LogError."""
-    log.roll(max_bytes=0)
-    log.apply_retention(max_bytes=0, keep_from=offset)
 
 
 def _config_of(topic: Message) -> EventHubConfig:
