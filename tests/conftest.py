@@ -14,6 +14,7 @@ from hypothesis import is_hypothesis_test, reproduce_failure
 from hypothesis.errors import DidNotReproduce
 
 from tests import jars, profiles, programs, regressions
+from tidegate.job.config.spark_settings import PLACEMENT_VARIABLE
 
 profiles.load()
 jars.start_spark_quickly()
@@ -66,8 +67,12 @@ def functions_of(config: pytest.Config, item: pytest.Function) -> list[object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Refuse other programs to a test without a mark."""
+    """Refuse other programs to a test without a mark, and keep jobs off Spark where Spark is not what is tested."""
     programs.refuse(not is_heavy(item))
+    if item.get_closest_marker("spark") is None:
+        os.environ[PLACEMENT_VARIABLE] = "process"
+    else:
+        os.environ.pop(PLACEMENT_VARIABLE, None)
     return (yield)
 
 

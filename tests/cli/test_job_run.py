@@ -56,7 +56,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
     with pytest.raises(SystemExit) as left:
-        main(["job", "run", str(path), *options])
+        main(["job", "run", str(path), "--placement", "spark", *options])
     assert left.value.code == 1
     return capsys.readouterr().err
 
@@ -111,7 +111,18 @@ def test_an_unreachable_hub_is_waited_for_and_ctrl_c_stops_the_wait(tmp_path: Pa
     path = tmp_path / "job.toml"
     path.write_text(HUB.format(port=free_port(), settings=""), encoding="utf-8")
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "tidegate", "job", "run", str(path), "--log-format", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "job",
+        "run",
+        str(path),
+        "--placement",
+        "spark",
+        "--log-format",
+        "json",
+    ]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file)
     try:
@@ -215,7 +226,7 @@ def test_steps_are_summed_up_every_few_seconds(tmp_path: Path, caplog: pytest.Lo
 def test_a_run_sends_its_traces_to_a_collector(tmp_path: Path, no_spark: None) -> None:
     path = write_job(tmp_path, 60)
     with collector() as (url, received), pytest.raises(SystemExit) as left:
-        main(["job", "run", str(path), "--placement", "driver", "--traces", url])
+        main(["job", "run", str(path), "--placement", "process", "--traces", url])
     assert left.value.code == 0
     assert {place for place, _ in received} == {"/v1/traces"}
 
@@ -232,7 +243,7 @@ def test_a_run_ends_with_what_it_could_not_use_by_reason(tmp_path: Path, caplog:
         encoding="utf-8",
     )
     with pytest.raises(SystemExit) as left:
-        main(["job", "run", str(path), "--placement", "driver"])
+        main(["job", "run", str(path), "--placement", "process"])
     assert left.value.code == 0
     said = caplog.text
     assert "4 events or results could not be used; samples are in" in said

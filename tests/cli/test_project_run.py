@@ -51,7 +51,7 @@ def every_kind(folder: Path) -> tuple[list[str], list[str], list[str]]:
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tidegate", "job", "run", "--until-caught-up", "--placement", "driver", *options]
+    command = [sys.executable, "-m", "tidegate", "job", "run", "--until-caught-up", "--placement", "process", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 

@@ -138,7 +138,7 @@ def job_file(folder: Path, kind: str) -> Path:
 def test_a_job_uses_what_another_package_adds(tmp_path: Path) -> None:
     environment = install(tmp_path / "site")
     job = job_file(tmp_path, "tape")
-    done = tidegate(environment, "job", "run", str(job), "--placement", "driver", "--until-caught-up")
+    done = tidegate(environment, "job", "run", str(job), "--placement", "process", "--until-caught-up")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [(row["n"], row["s"]) for row in rows][:2] == [(10, 20.0), (10, 20.0)]

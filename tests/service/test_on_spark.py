@@ -17,7 +17,7 @@ from tidegate.service import Jobs, JobState
 def test_a_job_with_a_master_runs_on_spark(tmp_path: Path) -> None:
     with Jobs(tmp_path / "service") as jobs:
         here, there = document(tmp_path / "here"), document(tmp_path / "there")
-        jobs.create("here", here)
+        jobs.create("here", replace(here, definition={**here.definition, "spark": {"placement": "process"}}))
         jobs.create("there", replace(there, definition={**there.definition, "spark": {"master": "local[2]"}}))
         for name in ("here", "there"):
             jobs.start(name)

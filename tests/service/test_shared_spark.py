@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from tests.job.run.test_run import outputs_of
 from tests.patience import PATIENCE_S, eventually
@@ -70,20 +69,9 @@ def host_of(jobs: Jobs) -> int:
     return host.process.pid
 
 
-def cached_owners(jobs: Jobs) -> list[str]:
-    """Return the names of the views of cached data that the host has, after checking that there is no other."""
-    address = jobs._spark._host.address
-    java = JavaParameters(port=address["port"], auth_token=address["secret"])
-    gateway = ClientServer(java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False))
-    try:
-        context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
-        session = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
-        views = session.sessionState().catalog().listTables("global_temp")
-        names = [views.apply(number).table() for number in range(views.size())]
-        names = [name for name in names if name.startswith("tidegate")]
-        return names if context.getPersistentRDDs().size() == len(names) else []
-    finally:
-        gateway.close()
+def states(folder: Path) -> set[str]:
+    """Return the names of the states that jobs have on the shared Spark, each that of its owner and run."""
+    return {path.name for path in (folder / "service").rglob("tidegate-*") if path.is_dir()}
 
 
 def runs_on_spark(jobs: Jobs, name: str) -> bool:
@@ -97,7 +85,7 @@ def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp
     with Jobs(tmp_path / "service", FEW) as jobs:
         names = {}
         for name, body in {"doubled": "return 2 * value", "halved": "return value / 2"}.items():
-            for place in ("driver", "spark"):
+            for place in ("process", "spark"):
                 folder = tmp_path / f"{name}-{place}"
                 names[folder.name] = place
                 jobs.create(folder.name, placed(calling(document(folder), folder, body), place))
@@ -127,7 +115,7 @@ def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp
     assert javas() == []
     for name in ("doubled", "halved"):
         found = outputs_of(tmp_path / f"{name}-spark")
-        assert found == outputs_of(tmp_path / f"{name}-driver")
+        assert found == outputs_of(tmp_path / f"{name}-process")
         assert found[0]
     assert outputs_of(tmp_path / "doubled-spark") != outputs_of(tmp_path / "halved-spark")
 
@@ -135,22 +123,22 @@ def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp
 @pytest.mark.spark
 @pytest.mark.crash
 def test_kills_of_a_job_and_of_spark_leave_nothing_and_change_no_byte(tmp_path: Path) -> None:
-    places = {"alone": "driver", "first": "spark", "second": "spark"}
+    places = {"alone": "process", "first": "spark", "second": "spark"}
     with Jobs(tmp_path / "service", FEW) as jobs:
         for name, place in places.items():
             jobs.create(name, placed(endless(tmp_path / name), place))
             jobs.start(name)
         eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
-        owners = set(cached_owners(jobs))
-        assert len(owners) == 2
+        eventually(lambda: len(states(tmp_path)) == 2, LONG_S)
+        before = states(tmp_path)
         alone = jobs.wait("alone", {JobState.RUNNING}, PATIENCE_S).process
 
         first = jobs.show("first").process
         assert first is not None
         os.kill(first, signal.SIGKILL)
         jobs.wait("first", {JobState.DEGRADED}, PATIENCE_S)
-        eventually(lambda: len(set(cached_owners(jobs)) & owners) == 1)
-        eventually(lambda: runs_on_spark(jobs, "first") and len(cached_owners(jobs)) == 2, LONG_S)
+        eventually(lambda: len(states(tmp_path) & before) == 1)
+        eventually(lambda: runs_on_spark(jobs, "first") and len(states(tmp_path)) == 2, LONG_S)
         assert jobs.show("second").restarts == 0
 
         os.kill(host_of(jobs), signal.SIGKILL)

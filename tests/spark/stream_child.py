@@ -70,7 +70,7 @@ if __name__ == "__main__":
     _, sink, target, log, checkpoint = sys.argv
     spark = session()
     writer = stream(
-        spark, QUERY, inputs={"i": log}, schema=SCHEMA, max_events_per_step=EVENTS_PER_STEP, placement="driver"
+        spark, QUERY, inputs={"i": log}, schema=SCHEMA, max_events_per_step=EVENTS_PER_STEP, placement="process"
     )
     query = started(
         writer.option("checkpointLocation", Path(checkpoint).as_uri()).trigger(availableNow=True), sink, target

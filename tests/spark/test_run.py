@@ -98,7 +98,7 @@ def ordered_events(count: int, seed: int) -> tuple[list[dict[str, Any]], datetim
     return events, now - timedelta(seconds=2)
 
 
-PLACES = ["driver", "spark"]
+PLACES = ["process", "spark"]
 
 COUNT = """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO out FROM i TIMESTAMP BY t
 GROUP BY k, TumblingWindow(second, 2)"""
@@ -147,7 +147,7 @@ def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path
     assert said.endswith("INFO stopped; the next run resumes after the last committed result\n")
 
 
-@pytest.mark.parametrize("placement", ["driver", "spark"])
+@pytest.mark.parametrize("placement", ["process", "spark"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals, placement: str) -> None:
     at_work = tmp_path / "at-work"

@@ -59,7 +59,7 @@ def counts(notice: str) -> list[int]:
 @pytest.mark.soak
 def test_a_killed_executor_costs_what_was_read_since_the_seal(tmp_path: Path, cluster: str) -> None:
     expected, found = tmp_path / "here", tmp_path / "cluster"
-    run(job_in(expected, "seal_every_s = 0"), "--placement", "driver")
+    run(job_in(expected, "seal_every_s = 0"), "--placement", "process")
     path = job_in(found, "")
     on_cluster = ["--master", cluster, "--max-events-per-step", "400"]
     on_cluster += ["--spark-conf", f"spark.executorEnv.PYTHONPATH={SOURCE}"]

@@ -62,7 +62,7 @@ def total(rows: DataFrame) -> tuple[int, int]:
 # -- sinks -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("placement", ["driver", "spark"])
+@pytest.mark.parametrize("placement", ["process", "spark"])
 def test_files_have_each_row_once_and_a_restart_adds_nothing(
     spark: SparkSession, counting: Counting, tmp_path: Path, placement: str
 ) -> None:
@@ -211,7 +211,7 @@ def test_a_checkpoint_has_one_query_at_a_time_and_keeps_its_identity(
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
-@pytest.mark.parametrize("placement", ["driver", "spark"])
+@pytest.mark.parametrize("placement", ["process", "spark"])
 def test_a_stop_interrupts_a_step(counting: Counting, placement: str) -> None:
     def slow(speed: int) -> int:
         time.sleep(0.5)
@@ -266,7 +266,7 @@ def test_mistakes_are_one_line_that_says_what_to_do(spark: SparkSession, log: Pa
         ("expected a time such as '10 seconds'", lambda: writer().trigger(processingTime="soon")),
         ("continuous", lambda: writer().trigger(continuous="1 second")),
         ("one of processingTime", lambda: writer().trigger()),
-        ("placement is 'auto', 'driver' or 'spark'", lambda: writer(placement="cloud")),
+        ("placement is 'spark', 'auto' or 'process'", lambda: writer(placement="cloud")),
         ("select one with .output\\('counts'\\)", lambda: writer(TWO).format("parquet")),
         ("output 'fast' has no format", lambda: writer(TWO).output("counts").foreachBatch(print).start()),
         ("no output 'slow'; it has counts, fast", lambda: writer(TWO).output("slow")),

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -113,10 +114,10 @@ class SparkPlaces:
         """Return the places between which the settings allow the run to move."""
         here = in_this_process(self._job.policy)
         match self._wanted.where:
-            case WhereRun.DRIVER:
-                return here
+            case WhereRun.PROCESS:
+                return replace(here, why=self._wanted.why)
             case WhereRun.SPARK:
-                return Places(here.here, self._on_spark, parallelism=self._cores)
+                return Places(here.here, self._on_spark, parallelism=self._cores, why=self._wanted.why)
             case WhereRun.AUTO:
                 return Places(here.here, self._on_spark, PlacementPolicy(), self._cores)
 

@@ -50,7 +50,7 @@ class StreamSettings:
     accept_missing: bool = False
     until_caught_up: bool = False
     max_events_per_step: int = 1_000_000
-    where: WhereRun = WhereRun.AUTO
+    where: WhereRun = WhereRun.SPARK
     shards: int | None = None
 
 
@@ -106,7 +106,7 @@ class StreamRun:
                 sleep=control.sleep,
             ) as opened,
         ):
-            if not is_local and settings.where is not WhereRun.DRIVER:
+            if not is_local and settings.where is not WhereRun.PROCESS:
                 self._check_shared(opened.folder)
             control.note_opened()
 
@@ -171,7 +171,7 @@ class StreamRun:
         for name, table in self._tables.items():
             table.on_known = functools.partial(_encode_as, encoders, name)
         here = in_this_process(self._job.policy)
-        if self._settings.where is WhereRun.DRIVER:
+        if self._settings.where is WhereRun.PROCESS:
             return here
         policy = PlacementPolicy() if self._settings.where is WhereRun.AUTO else None
         cores = functools.partial(parallelism, self._spark)

@@ -56,7 +56,7 @@ def stream(
     start: str | datetime | None = None,
     compatibility_level: str = "1.2",
     functions: Mapping[str, Any] | None = None,
-    placement: str = "auto",
+    placement: str = "spark",
     shards: int | None = None,
     max_events_per_step: int = 1_000_000,
     accept_missing: bool = False,
@@ -76,7 +76,8 @@ def stream(
         start: output start time; the default resumes from the checkpoint, or starts at the beginning of the inputs.
         compatibility_level: of the query language.
         functions: by name, a Python function (``udf.NAME``), a class (``uda.NAME``), or a section of the job file.
-        placement: ``"driver"``, ``"spark"``, or ``"auto"``: on executors while the query is too large for the driver.
+        placement: ``"spark"``, ``"process"`` (the driver's), or ``"auto"``: on executors while the query is too large
+            for the driver.
         shards: how many parts the state has on executors; the default is the number of cores.
         max_events_per_step: how much of a backlog one step reads.
         accept_missing: continue although events were removed from an input before they were read.
@@ -90,7 +91,7 @@ def stream(
     try:
         where = WhereRun(placement)
     except ValueError:
-        raise JobError(f"{_CALLER}: placement is 'auto', 'driver' or 'spark', got {placement!r}") from None
+        raise JobError(f"{_CALLER}: placement is 'spark', 'auto' or 'process', got {placement!r}") from None
     arguments = QueryArguments(
         query,
         inputs,

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.job import JobError
 from tidegate.job.config.definition import JobDefinition, read_definition
-from tidegate.job.config.spark_settings import SparkSettings, parse_property
+from tidegate.job.config.spark_settings import PLACEMENT_VARIABLE, SparkSettings, WhereRun, parse_property
 
 JOB = """\
 name = "j"
@@ -28,6 +28,32 @@ def read(folder: Path, section: str) -> JobDefinition:
 
 def test_a_job_without_the_section_leaves_everything_to_defaults(tmp_path: Path) -> None:
     assert read(tmp_path, "").spark == SparkSettings(master=None, ui=False, conf={})
+
+
+def test_a_job_runs_on_spark_unless_its_owner_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLACEMENT_VARIABLE, raising=False)
+    monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    assert SparkSettings().where is WhereRun.SPARK
+    for place in WhereRun:
+        assert SparkSettings(placement=place).where is place
+    monkeypatch.setenv(PLACEMENT_VARIABLE, "auto")
+    assert SparkSettings().where is WhereRun.AUTO
+    assert SparkSettings().why == "TIDEGATE_PLACEMENT says so"
+    assert SparkSettings(placement=WhereRun.PROCESS).where is WhereRun.PROCESS
+    assert SparkSettings(master="local[1]").where is WhereRun.SPARK
+    monkeypatch.setenv(PLACEMENT_VARIABLE, "cloud")
+    with pytest.raises(JobError, match="TIDEGATE_PLACEMENT is 'cloud'; set it to one of spark, auto, process"):
+        _ = SparkSettings().where
+
+
+def test_without_java_a_job_runs_in_its_process_unless_it_asks_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLACEMENT_VARIABLE, raising=False)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert SparkSettings().where is WhereRun.PROCESS
+    assert SparkSettings().why.startswith("there is no Java on this machine")
+    assert SparkSettings(placement=WhereRun.SPARK).where is WhereRun.SPARK
+    assert SparkSettings(conf={"spark.executor.memory": "4g"}).where is WhereRun.SPARK
 
 
 def test_properties_are_texts_however_toml_has_them(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_reports_add_up(tmp_path: Path) -> None:
         ends = source["endOffset"]
         duration = report["durationMs"]
         assert duration["triggerExecution"] - 1 <= duration["compute"] + duration["commit"] + 1
-        assert report["tidegate"]["placement"]["where"] == "driver"
+        assert report["tidegate"]["placement"]["where"] == "process"
     assert ends == reports[-1]["sources"][0]["latestOffset"]
     assert reports[-1]["tidegate"]["backlog"] == 0
     assert len({report["runId"] for report in reports}) == len({report["id"] for report in reports}) == 1

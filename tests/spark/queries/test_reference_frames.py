@@ -85,7 +85,7 @@ def test_a_stream_joins_it_in_either_placement_and_keeps_it_for_a_restart(
     spark: SparkSession, log: Path, tmp_path: Path
 ) -> None:
     found = {}
-    for placement in ("driver", "spark"):
+    for placement in ("process", "spark"):
         checkpoint, out = str(tmp_path / placement), str(tmp_path / f"out-{placement}")
         # The table of the second start is of the time it is read, and the log ends before that.
         for frame in (table(spark), table(spark).withColumn("name", functions.lit("another"))):
@@ -105,7 +105,7 @@ def test_a_stream_joins_it_in_either_placement_and_keeps_it_for_a_restart(
             )
             assert query.awaitTermination(3 * PATIENCE_S)
         found[placement] = rows_of(spark.read.parquet(out))
-    assert found["driver"] == found["spark"] == expected()
+    assert found["process"] == found["spark"] == expected()
 
 
 def test_rows_in_another_order_are_the_same_table_and_others_a_new_one(spark: SparkSession) -> None:

@@ -198,7 +198,7 @@ def _told_blocker(status: dict[str, Any]) -> str:
 
 
 def _where(placement: dict[str, Any]) -> str:
-    if placement["where"] == "driver":
+    if placement["where"] != "spark":
         return "in its own process"
     shards = "1 shard" if placement["shards"] == 1 else f"{placement['shards']:,} shards"
     shared = ", shared with other jobs" if placement.get("shared") else ""

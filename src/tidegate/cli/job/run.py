@@ -123,8 +123,8 @@ _INTERRUPTED = 130
 @click.option(
     "--placement",
     type=click.Choice([one.value for one in WhereRun]),
-    help="Where the job runs: in this process (driver), on Spark, or on Spark only while it is too large for this "
-    "process (auto). Default: spark with --master or --spark-ui, else auto.",
+    help="Where the job runs: on Spark, in this process (without Java, for the edge), or on Spark only while it is too "
+    "large for this process (auto). Default: what the job file or TIDEGATE_PLACEMENT says, else spark.",
 )
 @click.option("--until-caught-up", is_flag=True, help="End when everything now in the log has been read and emitted.")
 @click.option("--until", metavar="TIME", help="Emit only results before this time, then end.")

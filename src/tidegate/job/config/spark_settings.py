@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.section import Public, SecretOptions, Section
 
 DEFAULT_MASTER = "local[2]"
+_CONFIGURED = "its settings say so"
+PLACEMENT_VARIABLE = "TIDEGATE_PLACEMENT"
+"""The environment variable that says where jobs run whose settings do not."""
 # Settings of Spark that have a name of their own here, so that there is one place to look for them.
 _OWN_SETTINGS = {
     "spark.master": "the setting 'master' of [spark] (or --master)",
@@ -21,9 +27,14 @@ _OWN_SETTINGS = {
 class WhereRun(StrEnum):
     """Where the tasks and the keyed side of a job run."""
 
-    AUTO = "auto"
-    DRIVER = "driver"
     SPARK = "spark"
+    AUTO = "auto"
+    PROCESS = "process"
+
+
+def has_java() -> bool:
+    """Return whether Spark can start on this machine, as far as that is known without trying."""
+    return "JAVA_HOME" in os.environ or shutil.which("java") is not None
 
 
 _PUBLIC_PROPERTIES = (
@@ -48,8 +59,8 @@ class SparkSettings(Section):
     )
     placement: WhereRun | None = Field(
         default=None,
-        description="where the job runs: in this process (driver), on Spark (spark), or on Spark while it is too large "
-        "for this process (auto); default: spark if a master or the UI is asked for, else auto",
+        description="where the job runs: on Spark (spark), in its own process (process), or on Spark while it is too "
+        f"big for its process (auto); default: what {PLACEMENT_VARIABLE} says, else spark",
     )
     shards: int | None = Field(
         default=None, ge=1, le=10_000, description="how many shards have the job's state on Spark; default: the cores"
@@ -74,9 +85,26 @@ class SparkSettings(Section):
 
     @property
     def where(self) -> WhereRun:
-        """Where the job runs: whoever names a master or asks for Spark's UI wants Spark."""
-        asked = self.master is not None or self.ui
-        return self.placement or (WhereRun.SPARK if asked else WhereRun.AUTO)
+        """Where the job runs: on Spark, unless its owner says otherwise."""
+        return self._decided[0]
+
+    @property
+    def why(self) -> str:
+        """Why it runs there."""
+        return self._decided[1]
+
+    @property
+    def _decided(self) -> tuple[WhereRun, str]:
+        if self.placement is not None:
+            return self.placement, _CONFIGURED
+        if self.master is not None or self.ui:
+            return WhereRun.SPARK, _CONFIGURED
+        if (named := os.environ.get(PLACEMENT_VARIABLE)) is not None:
+            return _named(named), f"{PLACEMENT_VARIABLE} says so"
+        if not self.conf and not has_java():
+            # Nobody has asked for Spark, so a machine without Java is no reason to fail.
+            return WhereRun.PROCESS, "there is no Java on this machine, which Spark needs (Java 17 or newer)"
+        return WhereRun.SPARK, "jobs run on Spark unless their settings say otherwise"
 
     def overridden(
         self, *, master: str | None, ui: bool, conf: Mapping[str, str], placement: WhereRun | None = None
@@ -90,6 +118,14 @@ class SparkSettings(Section):
                 "placement": placement or self.placement,
             }
         )
+
+
+def _named(text: str) -> WhereRun:
+    try:
+        return WhereRun(text)
+    except ValueError:
+        known = ", ".join(one.value for one in WhereRun)
+        raise JobError(f"the environment variable {PLACEMENT_VARIABLE} is '{text}'; set it to one of {known}") from None
 
 
 def checked_property(name: str) -> str:

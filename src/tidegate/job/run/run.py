@@ -62,12 +62,14 @@ class Places:
         on_spark: on Spark, and the first time Spark is started; None if the run stays here.
         placement_policy: decides between the two; None: the run is on Spark from its beginning to its end.
         parallelism: how many tasks a step has at most, if that may change; None: what the settings of the run say.
+        why: why the run is there, if it does not move.
     """
 
     here: PlacementFor
     on_spark: PlacementFor | None = None
     placement_policy: PlacementPolicy | None = None
     parallelism: Callable[[], int] | None = None
+    why: str = CONFIGURED
 
 
 Observer = Callable[[Step, Mapping[str, int], Mapping[str, OutputCounts]], None]
@@ -247,7 +249,7 @@ class _Run:
         # Without a seal, a query that looks back far would read too much of the log again.
         self._may_rebalance = self._seals.is_on or not is_worthwhile(job.program, job.policy)
         self._stepper = self._new_stepper(progress)
-        why = CONFIGURED
+        why = places.why
         if places.placement_policy is not None:
             why = places.placement_policy.begin(self._stepper.backlog())
             if places.placement_policy.on_spark:

@@ -38,7 +38,7 @@ class RunLocation:
     def as_json(self) -> dict[str, Any]:
         """Return it as `status.json` and the management API have it."""
         return {
-            "where": "driver" if self.place.master is None else "spark",
+            "where": "process" if self.place.master is None else "spark",
             "master": self.place.master,
             "shards": self.place.shards,
             "shared": self.place.shared,

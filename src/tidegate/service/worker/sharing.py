@@ -5,18 +5,17 @@ Nothing of Spark is loaded before the job needs it, and it is given back when th
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tidegate.engine import Program
 from tidegate.job import JobError
-from tidegate.job.config.spark_settings import SparkSettings, WhereRun
+from tidegate.job.config.spark_settings import SparkSettings, WhereRun, has_java
 from tidegate.job.run.opening import OpenRun
 from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.run import Places, in_this_process
@@ -83,14 +82,15 @@ class SharedPlaces:
     def of_run(self) -> Places:
         """Return the places between which the settings allow the job to move."""
         here = in_this_process(self._opened.job.policy)
-        match self._opened.job.definition.spark.where:
-            case WhereRun.DRIVER:
-                return here
+        spark = self._opened.job.definition.spark
+        match spark.where:
+            case WhereRun.PROCESS:
+                return replace(here, why=spark.why)
             case WhereRun.SPARK:
-                return Places(here.here, self._on_spark)
+                return Places(here.here, self._on_spark, why=spark.why)
             case WhereRun.AUTO:
                 # Without Java there is nowhere to move to, and a large job runs as well as it can.
-                return Places(here.here, self._on_spark, PlacementPolicy()) if _has_java() else here
+                return Places(here.here, self._on_spark, PlacementPolicy()) if has_java() else here
 
     def moved(self, where: RunLocation) -> None:
         """Give Spark back if the job has moved to its own process; the end of the process gives it back anyway."""
@@ -109,7 +109,3 @@ class SharedPlaces:
             address = SparkAddress(given["port"], given["secret"], given["owner"], Path(given["folder"]))
             self._used = JobOnSharedSpark(self._opened, address)
         return self._used.placement(program)
-
-
-def _has_java() -> bool:
-    return "JAVA_HOME" in os.environ or shutil.which("java") is not None
