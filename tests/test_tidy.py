@@ -28,6 +28,11 @@ TRANSLATED = {
     r"\bbroken off\b|\bbreaks? (?:it|them|a \w+) off\b": "interrupted",
     r"\bonce all the same\b": "only once",
     r"\bits being there\b": "whether it exists",
+    r"\bit is looked\b|\bis looked at by itself\b": "is checked",
+    r"\bnobody is there\b": "there is no terminal",
+    r"\bmay also stand in\b|\b[Ss]tand in the next\b": "can also be set in; load the next",
+    r"\bsomebody else's\b": "third-party, another user's",
+    r"\b[Ww]hereabouts\b": "location",
 }
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b|type: ?ignore|# ?noqa|pytest\.(mark\.)?(skip|xfail)")

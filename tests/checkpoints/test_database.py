@@ -120,7 +120,7 @@ def test_events_are_taken_once(store: CheckpointDatabase) -> None:
     assert store.advance_checkpoint(checkpoint("0", 5), 0)
     assert not store.advance_checkpoint(checkpoint("0", 5), 0)
     assert not store.advance_checkpoint(checkpoint("0", 4), 4)
-    assert not store.advance_checkpoint(checkpoint("0", 9), 5), "event 5 is somebody else's"
+    assert not store.advance_checkpoint(checkpoint("0", 9), 5), "event 5 is another consumer's"
     assert store.advance_checkpoint(checkpoint("0", 9), 6)
     assert store.list_checkpoints(*GROUP) == [checkpoint("0", 9)]
 

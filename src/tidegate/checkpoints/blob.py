@@ -77,7 +77,7 @@ class BlobCheckpoints:
     def _entry(self, name: str) -> _Entry | None:
         parts = name.split("/")
         if len(parts) != 5 or parts[3] not in ("checkpoint", "ownership"):
-            return None  # somebody else's
+            return None  # another consumer's
         try:
             found = self._store.api.get(self._store.handle, name)
         except FileNotFoundError:

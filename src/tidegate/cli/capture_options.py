@@ -68,7 +68,7 @@ def own_capture_options(function: Function) -> Function:
             default=None,
             help="Whether a window without events gets no file, or an empty one.",
         ),
-        click.option("--no-capture", is_flag=True, help="Capture no more; the other settings are kept for later."),
+        click.option("--no-capture", is_flag=True, help="Turn capture off; its other settings are kept."),
     )
     for option in reversed(options):
         function = option(function)

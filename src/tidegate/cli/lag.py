@@ -148,7 +148,7 @@ LOST = ("tidegate_consumer_group_lost_events", "Events behind the checkpoint tha
 UP = ("tidegate_lag_up", "Whether the checkpoints and the hub could be read for this scrape")
 
 NAMES = tuple(name for name, _ in (EVENTS, SECONDS, LOST, UP))
-"""Every metric, as it stands in the answer to a scrape."""
+"""Every metric, as the answer to a scrape has it."""
 
 
 class LagCollector(Collector):
@@ -261,7 +261,7 @@ def lag(
     A line is one partition, read by one consumer group: its checkpoint, the last event there is, and how far apart they
     are in events and in seconds. The seconds are those since the oldest event arrived that is
     still to be read. Jobs that read the hub's files on its machine are readers too, with the job as the owner.
-    CONNECTION_STRING may also stand in the environment as TIDEGATE_CONNECTION_STRING.
+    CONNECTION_STRING can also be set in the environment as TIDEGATE_CONNECTION_STRING.
 
     \b
     Example:

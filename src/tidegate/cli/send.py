@@ -1,4 +1,4 @@
-"""`tidegate send`: publish what comes in on standard input, or stands in a file."""
+"""`tidegate send`: publish what comes in on standard input, or is in a file."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def send(
 ) -> None:
     """Publish lines, or JSON values, to an event hub.
 
-    CONNECTION_STRING may also stand in the environment as TIDEGATE_CONNECTION_STRING. FILE is - (standard input) unless
-    given. An event is counted when the hub has acknowledged it.
+    CONNECTION_STRING can also be set in the environment as TIDEGATE_CONNECTION_STRING. FILE is - (standard input)
+    unless given. An event is counted when the hub has acknowledged it.
 
     \b
     Example:

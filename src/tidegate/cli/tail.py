@@ -44,9 +44,9 @@ def tail(
 ) -> None:
     """Print the events of an event hub as they arrive.
 
-    CONNECTION_STRING may also stand in the environment as TIDEGATE_CONNECTION_STRING. A line has partition and sequence
-    number, the time of arrival and the body; the order is each partition's own. Ctrl-C ends it. What -o json prints is
-    a recorded log: a job, a case or a test of the portal reads it as it would the hub.
+    CONNECTION_STRING can also be set in the environment as TIDEGATE_CONNECTION_STRING. A line has partition and
+    sequence number, the time of arrival and the body; the order is each partition's own. Ctrl-C ends it. What -o json
+    prints is a recorded log: a job, a case or a test of the portal reads it as it would the hub.
 
     \b
     Example:

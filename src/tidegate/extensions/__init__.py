@@ -73,7 +73,7 @@ def _loaded(entry: EntryPoint) -> tuple[Any, str | None]:
     """Return what an entry point names, or why it cannot be loaded."""
     try:
         return entry.load(), None
-    except Exception as error:  # anything may happen in somebody else's module
+    except Exception as error:  # a third-party module may raise anything
         package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
         problem = f"the installed package {package} cannot be loaded: {type(error).__name__}: {error}"
         _logger.warning("%s '%s' is not available: %s; upgrade or uninstall it", entry.group, entry.name, problem)

@@ -155,7 +155,7 @@ class SparseIndex:
         return self._record(len(self.positions) - 1)
 
     def drop_last(self) -> None:
-        """Remove the last record. Only safe while nobody else reads the index."""
+        """Remove the last record. Only safe while there are no other readers of the index."""
         for column in (self.positions, self.times_ms, self.sequences):
             column.pop()
 

@@ -43,7 +43,7 @@ class WrongState(ServiceError):
 
 
 class Changed(ServiceError):
-    """Somebody else has changed the job since the caller read it (its ETag differs)."""
+    """Another client has changed the job since the caller read it (its ETag differs)."""
 
 
 class JobsUnavailable(ServiceError):

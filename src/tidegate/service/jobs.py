@@ -157,7 +157,7 @@ class Jobs:
 
         Raises:
             JobNotFound: there is none of that name.
-            Changed: somebody else has changed it.
+            Changed: another client has changed it.
             InvalidJob: the change is to a running job, and it could not run so.
         """
         with self._lock:
@@ -487,4 +487,4 @@ def _check(name: str, document: JobDocument) -> None:
 
 def _check_etag(job: SupervisedJob, etag: str | None) -> None:
     if etag not in (None, "*", job.record.etag):
-        raise Changed(f"job '{job.record.name}' was changed by somebody else; read it again, then change it")
+        raise Changed(f"job '{job.record.name}' was changed by another client; read it again, then change it")

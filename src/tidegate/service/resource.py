@@ -110,7 +110,7 @@ class JobResource:
         scale: what it may use.
         created: when it was created. changed: when its definition was last changed.
         state_since: when it came into this state.
-        started: when somebody last started it; None: never.
+        started: when a user last started it; None: never.
         start_mode: how it was last started.
         output_start: the output start time of the last start, where there was one.
         last_output: up to which time its results have left, in event time; None: there are none yet.

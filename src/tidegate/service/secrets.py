@@ -2,7 +2,7 @@
 
 Every setting of a job file declares whether it is secret (`tidegate.connectors.model.section`). The hub's process does
 not load the engine, so it reads the declarations from ``secret_settings.json``, which ``make reference`` writes. A
-setting that is not declared there, such as one of somebody else's kind of output, counts as secret. Parts of the
+setting that is not declared there, such as one of a third-party output, counts as secret. Parts of the
 management API have Azure's names for their properties, and Azure's names of secrets.
 
 On disk a secret is replaced by ``{"encrypted": "…"}``, a Fernet token under the service's key, and in what readers get

@@ -25,10 +25,10 @@ class JobState(StrEnum):
 class JobEvent(Enum):
     """What happens to a job."""
 
-    START = "somebody starts it, or the service comes up"
+    START = "a user starts it, or the service comes up"
     READY = "its process has taken a step, or what it waited for is back"
     TROUBLE = "an input or output is unavailable, and its process waits"
-    STOP = "somebody stops it, or a change makes it start again"
+    STOP = "a user stops it, or a change makes it start again"
     DIED = "its process ended without being asked to; it will be started again"
     GAVE_UP = "its process ended, and starting it again would not help"
     COMPLETE = "its process ended because the inputs have ended"

@@ -34,7 +34,7 @@ class Expansion:
         self._answers = answers
 
     def run(self) -> None:
-        """Answer until there are no more questions."""
+        """Answer questions until there are none left."""
         first = self._next()
         if first is None:
             return

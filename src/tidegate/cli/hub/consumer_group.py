@@ -80,7 +80,7 @@ def create(client: NamespaceClient, name: str, eventhub: str, user_metadata: str
 @output_option
 @click.pass_obj
 def update(client: NamespaceClient, name: str, eventhub: str, user_metadata: str, output: str) -> None:
-    """Change what is said of a consumer group.
+    """Change a consumer group's metadata.
 
     \b
     Example:

@@ -148,7 +148,7 @@ def _confirmed(question: str) -> bool:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError("nobody is there to be asked: add --yes") from None
+        raise click.UsageError("there is no terminal to ask for confirmation: add --yes") from None
 
 
 def _properties(

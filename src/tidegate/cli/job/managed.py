@@ -173,7 +173,7 @@ def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="How long to wait until it is done.",
     )
-    @click.option("--no-wait", is_flag=True, help="Return at once: the operation goes on.")
+    @click.option("--no-wait", is_flag=True, help="Return at once, without waiting for the operation.")
     @functools.wraps(command)
     def with_wait(*arguments: Any, wait: float, no_wait: bool, **options: Any) -> Any:
         return command(*arguments, wait_s=0.0 if no_wait else wait, **options)
@@ -385,7 +385,7 @@ def delete(jobs: JobsClient, name: str, yes: bool) -> None:
         except click.Abort:
             if sys.stdin.isatty():
                 raise
-            raise click.UsageError("nobody is there to be asked: add --yes") from None
+            raise click.UsageError("there is no terminal to ask for confirmation: add --yes") from None
     jobs.delete(name)
 
 

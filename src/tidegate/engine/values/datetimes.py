@@ -5,7 +5,7 @@ What is a datetime in text: a date ``yyyy-MM-dd``, then maybe ``T`` or a space a
     rounded to nearest (half to even), for the resolution is 100 ns (query reference, "Data Types").
 
 Texts of the same length and the same kind of offset have their digits in the same places, so they are read together,
-column of digits by column of digits. What does not fit is looked at by itself, with a regular expression.
+column of digits by column of digits. Values of another form are parsed one by one, with a regular expression.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Recovery:
 
         Args:
             timelines: where each one is after the step.
-            reached: by input and partition, the sequence number that the run had come to.
+            reached: by input and partition, the sequence number that the run had reached.
         """
         if self._since_s is None:
             return None

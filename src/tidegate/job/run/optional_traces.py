@@ -1,4 +1,4 @@
-"""Traces of a run, if somebody asks for them: only then is OpenTelemetry loaded."""
+"""Traces of a run. OpenTelemetry is loaded only when they are requested."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class TimelineProgress:
         arrival: the latest arrival known, from an event or from the hub's clock.
         latest_time: the largest time of its events; over all substreams, if it has some.
         backlog: how many events of the log have not been read.
-        since: when the watermark last advanced, Unix time in ticks; None if nobody watched.
+        since: when the watermark last advanced, Unix time in ticks; None if that was not observed.
         after_event: an event later than this advances the watermark; None if no event does.
         at_clock: the hub's clock past this advances it; None if only an event does.
         substreams: the slowest ones.

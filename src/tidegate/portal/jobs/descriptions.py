@@ -35,7 +35,7 @@ class SectionAddress:
 
 @dataclass(frozen=True, slots=True)
 class SectionAddresses:
-    """Describes sections. `endpoint` is the namespace's own, as it stands in its connection strings."""
+    """Describes sections. `endpoint` is the namespace's own, as its connection strings have it."""
 
     namespace: Namespace
     endpoint: Callable[[], str]

@@ -88,7 +88,7 @@ def log_ends(job: Job, events: int) -> Iterator[dict[str, InputLog]]:
 
 
 def uploaded_log(name: str, text: str) -> tuple[RecordedLog, bool]:
-    """Return a file that somebody uploaded as a log, and whether its events say when they arrived.
+    """Return an uploaded file as a log, and whether its events say when they arrived.
 
     A line, or an element of an array, is a body, or an object with `body`, and `partition` and `arrival` if it says.
     A body that has the columns which Event Hubs adds (EventEnqueuedUtcTime, PartitionId) says both itself.

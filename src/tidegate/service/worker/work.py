@@ -64,7 +64,7 @@ class Stop:
         threading.Thread(target=self._insist, name="tidegate-stop", daemon=True).start()
 
     def over(self) -> None:
-        """Interrupt no more: the run has ended."""
+        """Stop interrupting: the run has ended."""
         self._over = True
 
     def _insist(self) -> None:

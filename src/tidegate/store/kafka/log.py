@@ -114,7 +114,7 @@ class KafkaLog:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody waits for events at the end."""
+        """Whether a reader waits for events at the end."""
         return bool(self._listeners) or time.monotonic() - self._wanted_at_s < 5 * IDLE_S
 
     def arrival_lower_bound(self) -> ArrivalLowerBound:
