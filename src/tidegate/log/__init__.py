@@ -2,7 +2,7 @@
 
 Events are bytes here. `PartitionLog` is what the hub appends to and reads from, `SegmentReader` what a job on the same
 machine reads with, `Committer` the threads that sync, `LogClock` what stamps arrival and promises that no later event
-will be earlier. `PartitionStore` and `NamespaceStore` are what the hub asks of this log or of any other store.
+will be earlier. `PartitionStore` is what the hub asks of this log or of any other store.
 """
 
 from tidegate.log.clock import Clock, LogClock
@@ -18,7 +18,6 @@ from tidegate.log.partition_log import PartitionLog
 from tidegate.log.protocol import (
     ArrivalLowerBound,
     Document,
-    NamespaceStore,
     Numbering,
     PartitionStore,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "LogFacts",
     "LogMirror",
     "LogOwner",
-    "NamespaceStore",
     "Numbering",
     "PartitionFolderWrong",
     "PartitionLog",

@@ -1,9 +1,10 @@
-"""What the hub asks of whatever keeps its events: the log of a partition, and the store of a namespace.
+"""What the hub asks of whatever keeps the events of a partition.
 
-The embedded log (`tidegate.log.PartitionLog`) is one implementation. The hub, the server, capture and the portal see
-only these protocols. A store that has to ask another machine is slower than a disk and may not answer at all, which
-shapes them: facts are cached, so that reading one never waits; appending never waits; and each read comes in three
-forms, one that never waits, one that can be awaited and one that blocks.
+The embedded log (`tidegate.log.PartitionLog`) is one implementation. The server, capture and the portal see only this
+protocol, and so does the hub but for opening logs and for the state of idempotent producers. A store that has to ask
+another machine is slower than a disk and may not answer at all, which shapes the protocol: facts are cached, so that
+reading one never waits; appending never waits; and each read comes in three forms, one that never waits, one that can
+be awaited and one that blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.kafka.records import RecordBatch
-from tidegate.log.clock import Clock
 from tidegate.log.errors import LogDamaged
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, RecordBatches
@@ -245,44 +245,3 @@ class PartitionStore(Protocol):
 
     def close(self) -> None:
         """Finish what is under way, fail pending appends, and release what is held. Idempotent."""
-
-
-class NamespaceStore(Protocol):
-    """Where a namespace keeps its event hubs: what they are and the logs of their partitions.
-
-    A hub is named by a text that is never used again for another hub. Methods may be called from any thread and may
-    wait.
-    """
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that stamps arrival."""
-
-    def read_definitions(self) -> Mapping[str, Any] | None:
-        """Return what `write_definitions` kept last, None before the first time. Raises FileDamaged, OSError."""
-
-    def write_definitions(self, definitions: Mapping[str, Any]) -> None:
-        """Keep the namespace's definitions, keys included, atomically and durably. Raises OSError."""
-
-    def open_partition(
-        self, hub: str, number: int, *, is_new: bool, retention_bytes: int | None = None
-    ) -> PartitionStore:
-        """Open the log of a partition.
-
-        Args:
-            hub: The hub.
-            number: The partition, from 0.
-            is_new: True if it is being created. The events of one that was served before must be there.
-            retention_bytes: The limit of size that retention will apply.
-
-        Raises:
-            LogError: The log is missing or another partition's, or cannot be read or written.
-            FileDamaged: A record of what was acknowledged is damaged.
-            OSError: The store cannot be reached.
-        """
-
-    def delete_hub(self, hub: str) -> bool:
-        """Delete a hub's closed logs, and return whether they are gone; if not, it is to be called again later."""
-
-    def close(self) -> None:
-        """Release what is held, after all logs were closed. Idempotent."""
