@@ -469,7 +469,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "portal/jobs": ("portal/web", "service", "hub", "hub/config"),
-    "portal": ("portal/jobs", "portal/pages", "portal/web", "server/http", "service"),
+    "portal": ("portal/jobs", "portal/pages", "portal/web", "server/http", "service", "hub"),
     "cli/hub": ("cli", "hub/config"),
     "cli/job": (
         "cli",

@@ -6,8 +6,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from tidegate.hub.errors import NotFound
 from tidegate.portal.jobs.descriptions import JobRows
 from tidegate.portal.jobs.pages import JobPages
 from tidegate.portal.pages.event_hub import EventHubPages
@@ -25,10 +28,15 @@ from tidegate.service import Jobs
 
 def portal(jobs: Jobs | None = None) -> RouteGroup:
     """Return the portal, to be given to a server as one of its `further_routes`; without jobs it shows the hub only."""
+    desks: list[Desk] = []
+
+    def missing(request: Request) -> Response:
+        return desks[-1].refusal(request, None, NotFound(f"there is no page {request.url.path[:200]}"))
 
     def build(context: HttpContext) -> Sequence[BaseRoute]:
         namespace = context.hub.namespace
         desk = Desk(context, Sessions(lambda: namespace.access))
+        desks.append(desk)
         asyncio.get_running_loop().run_in_executor(None, compile_templates)
         throughput = Throughput(context.hub.metrics.deliveries)
         return [
@@ -41,4 +49,4 @@ def portal(jobs: Jobs | None = None) -> RouteGroup:
             *overview_routes(desk, throughput, None if jobs is None else JobRows(jobs)),
         ]
 
-    return RouteGroup(build=build)
+    return RouteGroup(build=build, missing=missing)

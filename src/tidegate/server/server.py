@@ -165,7 +165,7 @@ class Server:
         return frozenset(filter(None, amqp)), frozenset(filter(None, (self.http_port, self.https_port)))
 
     def client_rows(self) -> list[dict[str, Any]]:
-        """Return who is connected over AMQP, and what each uses."""
+        """Return who is connected over AMQP and Kafka's protocol, and what each uses."""
         own = [client.describe() for client in list(self.clients)]
         return own + [row for rows in self.further_client_rows for row in rows()]
 

@@ -197,3 +197,11 @@ def test_a_page_allows_no_inline_script_and_no_other_host(client: Client) -> Non
     assert "<script>" not in answer.text
     assert "//" not in "".join(part.partition('"')[0] for part in answer.text.split('src="')[1:])
     assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_browser_gets_a_page_for_what_does_not_exist_and_a_script_an_answer(client: Client) -> None:
+    page = client.request("GET", "/no/such/page", Accept="text/html")
+    assert (page.status, page.headers["content-type"].partition(";")[0]) == (404, "text/html")
+    assert "there is no page /no/such/page" in page.text
+    assert "<html" not in client.request("GET", "/no/such/page").text
+    assert client.request("GET", "/health", Accept="text/html").status == 200

@@ -68,6 +68,14 @@ def test_every_request_needs_a_key(server: Server, connect: Connect) -> None:
         assert client.receive_frame() == b""
 
 
+def test_a_client_is_described_among_those_that_are_connected(server: Server, connect: Connect) -> None:
+    client = connect("")
+    address = "{}:{}".format(*client.socket.getsockname()[:2])
+    (row,) = [one for one in server.client_rows() if one["address"] == address]
+    assert (row["product"], row["policies"]) == ("Kafka", ["RootManageSharedAccessKey"])
+    assert row["name"]
+
+
 def test_versions_are_told_to_everyone_and_to_clients_of_the_future(connect: Connect) -> None:
     client = connect(None)
     supported = {one.api_key: (one.min_version, one.max_version) for one in client.ask(Api.API_VERSIONS).api_keys}

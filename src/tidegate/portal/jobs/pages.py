@@ -320,9 +320,11 @@ class JobPages:
         job = self._job(request)
         after = request.query_params.get("after")
         place = None if after is None else integer_of({"after": after}, "after", 0, 0, 1 << 62)
+        # Whoever follows the log has the errors already, and reading them takes far longer than the new lines.
+        records = 0 if place is not None else ERROR_RECORDS
         lines, errors = await asyncio.gather(
             run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place)),
-            run_in_threadpool(lambda: self._jobs.data_errors(job.name, limit=ERROR_RECORDS)),
+            run_in_threadpool(lambda: self._jobs.data_errors(job.name, limit=records) if records else ()),
         )
         sections = self._definition(request).get("inputs") or {}
         groups = grouped(errors, lambda name: self._places.own_hub(sections.get(name) or {}))

@@ -8,11 +8,14 @@ import socket
 import ssl
 from collections.abc import Iterator
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from tidegate.server.context.context import ServerContext
 from tidegate.server.http.protocol import HttpProtocol
@@ -25,7 +28,15 @@ def application(hub: ServerContext, control: HubControl) -> Starlette:
     """Return the application of one server."""
     context = HttpContext(hub, control, HttpRefusals(hub.metrics))
     routes = [route for group in (*control.further_routes, *route_groups()) for route in group.build(context)]
-    return Starlette(routes=routes, exception_handlers={HTTPException: not_served})
+    pages = next((group.missing for group in control.further_routes if group.missing is not None), None)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        is_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+        if pages is not None and is_page and getattr(error, "status_code", 0) == HTTPStatus.NOT_FOUND:
+            return pages(request)
+        return await not_served(request, error)
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: missing})
 
 
 class _QuietServer(uvicorn.Server):

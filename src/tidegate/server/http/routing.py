@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from tidegate.extensions import import_modules
@@ -62,10 +64,12 @@ class RouteGroup:
     Attributes:
         build: Returns the routes that Starlette serves.
         describe: Returns their part of the OpenAPI description.
+        missing: Answers a browser that asks for a page that no group has; None leaves that to the others.
     """
 
     build: Callable[[HttpContext], Sequence[BaseRoute]]
     describe: Callable[[], Operations] = field(default=dict)
+    missing: Callable[[Request], Response] | None = None
 
 
 _groups: dict[str, RouteGroup] = {}

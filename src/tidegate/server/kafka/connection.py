@@ -100,6 +100,18 @@ class KafkaConnection(asyncio.Protocol):
         self._writer: asyncio.Task[None] | None = None
         self._raw_sasl = self._is_stopping = self._is_lost = self._is_full = False
         self._in_flight = 0
+        self._client_id = ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return who this is, for people: no key and no token."""
+        grant = self.session.grant
+        return {
+            "address": self.session.peer,
+            "name": self._client_id,
+            "product": "Kafka",
+            "policies": [] if grant is None else [grant.rule_name],
+            "uses": [],
+        }
 
     # -- what the transport calls
 
@@ -221,6 +233,7 @@ class KafkaConnection(asyncio.Protocol):
             await self._authenticate_raw(frame)
             return
         header = parse_header(frame)
+        self._client_id = header.client_id or self._client_id
         first, last = SUPPORTED.get(header.api, (1, 0))
         if header.api == Api.API_VERSIONS and header.version > last:
             fields = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": _api_keys()}
