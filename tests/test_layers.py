@@ -27,7 +27,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding"),
     "hub/capture": ("blobs", "log", "durable_files", "amqp/messages", "amqp/encoding"),
     "hub/config": ("hub/capture",),
-    "hub": ("hub/config", "hub/capture", "kafka", "log", "durable_files", "amqp/messages", "lazy"),
+    "hub": ("hub/config", "hub/capture", "store/client", "store/kafka", "kafka", "log", "durable_files", "amqp/messages", "lazy"),
     "sql/plan": (),
     "sql/parsing": ("sql/plan",),
     "sql/lowering": ("sql/parsing", "sql/plan"),
@@ -347,7 +347,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
     ),
     "spark/shared": ("spark", "job/run", "job/config", "job/runtime", "connectors/model", "engine"),
-    "server/context": ("hub", "hub/capture", "durable_files"),
+    "server/context": ("hub", "hub/capture", "store", "durable_files"),
     "server/transports": ("extensions",),
     "server/connections": (
         "server/transports",
@@ -490,6 +490,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "outbound",
+        "store",
         "hub",
         "azure/management",
         "checkpoints",

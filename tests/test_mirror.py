@@ -22,6 +22,8 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/kafka/topics_api",
     ),
     "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/run_location"),
+    "tests/store/kafka/test_gateways.py": ("hub/kafka_backend", "store/kafka/shared_topic"),
+    "tests/hub/test_namespace.py": ("hub/backend",),
     "tests/job/runtime/test_writers.py": ("connectors/model/encoded_rows",),
     "tests/cli/test_job_managed.py": ("cli/job/managed",),
     "tests/azure/management/test_job_file.py": ("azure/management/stream_analytics/insight",),

@@ -23,6 +23,7 @@ from tidegate.server import Server, ServerSettings
 from tidegate.server.server import tune_gc
 from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
 from tidegate.service.log_format import log_to_standard_error
+from tidegate.store import ClientSettings, SettingsError, read_settings
 from tidegate.workers.pool import WorkerPool, unshareable
 
 READY = "Emulator Service is Successfully Up!"
@@ -38,6 +39,7 @@ EMULATOR_HTTP_PORT = 5300
 EMULATOR_KAFKA_PORT = 9092
 
 _ADVERTISED = re.compile(r"[\w.-]+(?::[0-9]{1,5})?", re.ASCII)
+_KAFKA_URL = "kafka://"
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -54,6 +56,17 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     default=Path("data"),
     show_default=True,
     help="Where events are stored; created if missing.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Keep events and definitions in a cluster of Kafka, kafka://HOST:PORT[,HOST:PORT…], instead of --data; any "
+    "number of hubs can serve one namespace then, as gateways.",
+)
+@click.option(
+    "--store-config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The cluster's TLS and SASL settings: a file of properties under Kafka's names, such as security.protocol.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--amqp-port", type=click.IntRange(0, 65535), default=5672, show_default=True, help="AMQP; 0 = any free.")
@@ -149,6 +162,8 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
 def up(
     config: Path | None,
     data: Path,
+    store: str | None,
+    store_config: Path | None,
     host: str,
     amqp_port: int,
     amqps_port: int | None,
@@ -210,8 +225,11 @@ def up(
         cert_file=cert_file,
         key_file=key_file,
         capture=capture_description(**capture),
+        store=_store(store, store_config),
     )
     allow_open_files(OPEN_FILES)
+    if store is not None and workers > 1:
+        raise click.UsageError("--workers is for the data directory; with --store, start more gateways")
     spark = SharedSparkSettings(memory_bytes=spark_memory << 20)
     jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(spark=spark, traces=traces))
     further = [*([serve_portal(jobs)] if portal else []), arm_routes(ArmSettings(data, jobs))]
@@ -233,6 +251,20 @@ def _check_workers(workers: int, listen: tuple[str, ...]) -> None:
     url = unshareable(listen)
     if url is not None:
         raise click.UsageError(f"--listen {url}: with --workers, name the port that they share")
+
+
+def _store(url: str | None, config: Path | None) -> ClientSettings | None:
+    """Return how to reach the cluster that --store names."""
+    if url is None:
+        if config is not None:
+            raise click.UsageError("--store-config is for a cluster of Kafka: add --store kafka://HOST:PORT")
+        return None
+    if not url.startswith(_KAFKA_URL):
+        raise click.UsageError(f"--store {url!r} is not known: expected kafka://HOST:PORT[,HOST:PORT…]")
+    try:
+        return read_settings(url.removeprefix(_KAFKA_URL).rstrip("/"), config)
+    except SettingsError as error:
+        raise click.UsageError(f"--store: {error}") from None
 
 
 def _preferred_port(host: str, port: int) -> int:
@@ -296,6 +328,8 @@ def describe(server: Server) -> list[str]:
     """What a person needs to know about a server that has come up; the ready line is the last."""
     hubs = [f"{hub.name} ({len(hub.partitions)} partitions)" for hub in server.namespace.event_hubs.values()]
     lines = [f"Event hubs: {', '.join(hubs)}", f"Data: {server.data_dir.absolute()}"]
+    if server.settings.store is not None:
+        lines.append(f"Store: Kafka at {', '.join(f'{host}:{port}' for host, port in server.settings.store.bootstrap)}")
     if server.settings.capture is not None:
         lines.append(f"Capture: {server.settings.capture.destination}")
     host = server.settings.host

@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.durable_files import DirectoryLock, FileDamaged, refuses_writes
+from tidegate.durable_files import refuses_writes
 from tidegate.hub.access import Access, Grant
 from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import path_of, publish_target, receive_source
+from tidegate.hub.backend import Backend, DataDirectory
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
 from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, Unauthorized, entity_not_found
 from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
@@ -26,8 +27,8 @@ from tidegate.hub.partition import Partition, PartitionProperties
 from tidegate.hub.positions import known_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
-from tidegate.hub.registry import HUBS_FOLDER, Registry
-from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, Snapshot, read_state, write_state
+from tidegate.hub.registry import Registry
+from tidegate.hub.snapshot import HubDefinition, NamespaceState, Snapshot
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
 
@@ -59,6 +60,7 @@ class Namespace:
         committer: Committer,
         durable: bool = True,
         monotonic_s: Callable[[], float] = time.monotonic,
+        backend: Backend | None = None,
     ) -> Namespace:
         """Serve what the data directory holds and what the configuration names.
 
@@ -69,6 +71,7 @@ class Namespace:
             committer: The threads that write.
             durable: False leaves syncing to the operating system, for measurements.
             monotonic_s: The clock of throughput units.
+            backend: Where events and definitions are; None: in the data directory.
 
         Raises:
             ConfigError: The configuration contradicts the data directory (a partition count is fixed at creation).
@@ -78,13 +81,12 @@ class Namespace:
             OSError: The data directory cannot be read or written.
         """
         with ExitStack() as opened:
-            lock = DirectoryLock(data_dir)
-            opened.callback(lock.release)
-            state = read_state(data_dir) or _begin_state(data_dir, config)
+            backend = backend or DataDirectory(data_dir, LogSettings(clock, committer, durable))
+            opened.callback(backend.close)
+            state = backend.read_state() or _begin_state(backend, config)
             snapshot = _configured(state, config, clock)
             served_before = frozenset(hub.directory for hub in state.event_hubs)
-            logs = LogSettings(clock, committer, durable)
-            registry = Registry(data_dir, lock, snapshot, served_before, logs, monotonic_s)
+            registry = Registry(backend, snapshot, served_before, monotonic_s)
             group_offsets = GroupOffsets(data_dir / GROUPS_FOLDER, clock, committer, durable=durable)
             opened.callback(group_offsets.close)
             postponed = _serve(registry, Snapshot.from_state(state, config.limits), snapshot, state)
@@ -110,6 +112,10 @@ class Namespace:
     def access(self) -> Access:
         """What checks tokens and keys."""
         return self._registry.access
+
+    def follow(self) -> None:
+        """Serve what another gateway of this namespace has committed. Raises ConfigError, LogError, OSError."""
+        self._registry.follow()
 
     def on_change(self, call: Callable[[], None]) -> None:
         """Have a function called after each change of hubs, groups, rules or publishers, in the changing thread."""
@@ -235,7 +241,7 @@ class Namespace:
         """
         self._registry.remove_deleted_directories()
         now_ms = self._clock.now_ms()
-        return sum(hub.apply_retention(now_ms) for hub in self._registry.event_hubs.values())
+        return self._registry.apply_retention(now_ms)
 
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""
@@ -262,17 +268,10 @@ def _serve(
         return lambda: registry.commit(configured)
 
 
-def _begin_state(data_dir: Path, config: NamespaceConfig) -> NamespaceState:
-    """Write the state of a new data directory before anything else is in it. Raises FileDamaged, OSError."""
-    hubs = data_dir / HUBS_FOLDER
-    if hubs.is_dir() and any(hubs.iterdir()):
-        raise FileDamaged(
-            data_dir / FILE_NAME,
-            f"it is missing, though there are event hubs in {hubs}",
-            f"restore it from a backup, or move {hubs} away to begin anew",
-        )
+def _begin_state(backend: Backend, config: NamespaceConfig) -> NamespaceState:
+    """Write the state of a new namespace before anything else is there. Raises LogError, OSError."""
     state = Snapshot(config.name, config.limits, config.limits).to_state()
-    write_state(data_dir, state)
+    backend.write_state(state)
     return state
 
 

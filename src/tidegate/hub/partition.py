@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.hub.errors import HubError, LinkStolen, QuotaExceeded
-from tidegate.hub.producers import ProducerTable
+from tidegate.hub.producers import Producers
 from tidegate.hub.throughput import PartitionIngress
 from tidegate.log import PartitionStore
 
@@ -106,6 +106,13 @@ class ReaderSlots:
             slot.on_stolen(LinkStolen(f"a reader with owner level {epoch} has taken this partition"))
         return newcomer
 
+    def add(self, epoch: int | None, name: str, on_stolen: Callable[[HubError], None]) -> ReaderSlot:
+        """Add a reader that was admitted elsewhere."""
+        newcomer = ReaderSlot(epoch, name, on_stolen)
+        with self._lock:
+            self._slots.append(newcomer)
+        return newcomer
+
     def vacate(self, slot: ReaderSlot) -> None:
         """Free a slot. Calling it again does nothing."""
         with self._lock:
@@ -131,13 +138,30 @@ class PartitionProperties:
 class Partition:
     """One partition of an event hub. `log.on_grow` wakes waiting readers."""
 
-    def __init__(self, hub_name: str, partition_id: str, log: PartitionStore, producers: ProducerTable) -> None:
+    def __init__(
+        self,
+        hub_name: str,
+        partition_id: str,
+        log: PartitionStore,
+        producers: Producers,
+        new_slots: Callable[[str], ReaderSlots] = lambda group: ReaderSlots(),
+    ) -> None:
+        """Serve a log.
+
+        Args:
+            hub_name: The event hub's name.
+            partition_id: The partition's id.
+            log: Where its events are.
+            producers: Its idempotent producers.
+            new_slots: Returns the reader slots of a consumer group.
+        """
         self.hub_name = hub_name
         self.partition_id = partition_id
         self.log = log
         # set and cleared by the capture scheduler
         self.capture: CaptureWriter | None = None
         self.producers = producers
+        self._new_slots = new_slots
         self.ingress = PartitionIngress()
         # acknowledged events found unreadable when the log was opened or checked
         self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.damages)
@@ -147,7 +171,10 @@ class Partition:
     def reader_slots(self, consumer_group: str) -> ReaderSlots:
         """Return the reader slots of a consumer group."""
         with self._lock:
-            return self._reader_slots.setdefault(consumer_group.lower(), ReaderSlots())
+            group = consumer_group.lower()
+            if group not in self._reader_slots:
+                self._reader_slots[group] = self._new_slots(group)
+            return self._reader_slots[group]
 
     def properties(self) -> PartitionProperties:
         """Return what $management reports."""

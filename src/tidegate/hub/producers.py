@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from tidegate.amqp.messages.message import DecodeError, message_annotation
 from tidegate.hub.errors import ArgumentError, HubError, OutOfOrderSequence, ProducerFenced, ServerBusy
@@ -106,6 +107,31 @@ def _plus(number: int, count: int) -> int:
     return (number + count) & _MAX_NUMBER
 
 
+class Producers(Protocol):
+    """The idempotent producers of one partition, wherever their state is. See `ProducerTable`."""
+
+    def attach(self, properties: Mapping[str, object]) -> tuple[int, int, int]:
+        """Attach a producer, new or known, and return its id, epoch and last number. Raises HubError."""
+
+    def sequence_number_of(self, numbers: Numbers) -> int | None:
+        """Return the first sequence number of a publication that is among the producer's latest."""
+
+    def accept(self, numbers: Numbers) -> bool:
+        """Return True if the publication is to be stored, False if it is a duplicate. Raises HubError."""
+
+    def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
+        """Record that an accepted publication is durable, as are all before it."""
+
+    def failed(self, numbers: Numbers) -> None:
+        """Record that an accepted publication was not stored."""
+
+    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> None:
+        """Store the events of an accepted publication. Raises LogClosed."""
+
+    def close(self) -> None:
+        """Save the state. Call after the log was closed."""
+
+
 class ProducerTable:
     """The idempotent producers of one partition. Safe to call from any thread."""
 
@@ -129,7 +155,7 @@ class ProducerTable:
         ProducerFenced, ServerBusy.
         """
         producer_id, epoch, last = (
-            _integer(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
+            integer_property(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
         )
         with self._lock:
             self._begin_use()
@@ -308,7 +334,8 @@ def _is_at_or_before(number: int, other: int) -> bool:
     return (other - number & _MAX_NUMBER) < 2**30
 
 
-def _integer(properties: Mapping[str, object], name: str) -> int | None:
+def integer_property(properties: Mapping[str, object], name: str) -> int | None:
+    """Return an optional property of an attach. Raises ArgumentError if it is no integer."""
     value = properties.get(name)
     if value is None:
         return None

@@ -36,6 +36,8 @@ from tidegate.hub.errors import (
     MessageMalformed,
     MessageTooLarge,
     NotAllowed,
+    OutOfOrderSequence,
+    ProducerFenced,
     PublisherRevoked,
     ServerBusy,
 )
@@ -43,7 +45,7 @@ from tidegate.hub.partition import Partition
 from tidegate.hub.placement import partition_for_key
 from tidegate.hub.producers import MARK as PRODUCER_MARK
 from tidegate.hub.producers import AppendRefused, Numbers, numbers_of
-from tidegate.log import Appended, LogClosed, LogError
+from tidegate.log import Appended, LogClosed, LogError, NumbersRefused
 from tidegate.log.group import OnDurable
 
 if TYPE_CHECKING:
@@ -281,11 +283,19 @@ def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, resu
     if isinstance(result, LogError):
         if numbers is not None:
             partition.producers.failed(numbers)
-        on_done(result.error if isinstance(result, AppendRefused) else ServerBusy(str(result)))
+        on_done(_refusal(result))
         return
     if numbers is not None:
         partition.producers.stored(numbers, result.first_sequence_number)
     on_done(None)
+
+
+def _refusal(error: LogError) -> HubError:
+    if isinstance(error, AppendRefused):
+        return error.error
+    if isinstance(error, NumbersRefused):
+        return ProducerFenced(str(error)) if error.is_epoch_over else OutOfOrderSequence(str(error))
+    return ServerBusy(str(error))
 
 
 def _each_finished(on_done: OnEachDone, indexes: Sequence[int], result: Appended | LogError) -> None:

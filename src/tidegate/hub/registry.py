@@ -7,26 +7,24 @@ opened, the snapshot is written durably, and only then does it take effect. If a
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from tidegate.durable_files import DirectoryLock
 from tidegate.hub.access import Access
+from tidegate.hub.backend import Backend
 from tidegate.hub.config import Limits
-from tidegate.hub.event_hub import Admission, EventHub, LogSettings, open_partitions
-from tidegate.hub.snapshot import HubDefinition, Snapshot, write_state
+from tidegate.hub.event_hub import Admission, EventHub
+from tidegate.hub.snapshot import HubDefinition, Snapshot
 from tidegate.hub.throughput import Throughput
+from tidegate.log import LogError
 
 _logger = logging.getLogger(__name__)
-HUBS_FOLDER = "hubs"
 
 
 class Registry:
-    """The served hubs of one data directory. Safe to call from any thread.
+    """The served hubs of one namespace. Safe to call from any thread.
 
     `event_hubs` has the hubs by their names in lower case. It is replaced and never changed, so that other threads can
     iterate over it.
@@ -34,19 +32,16 @@ class Registry:
 
     def __init__(
         self,
-        data_dir: Path,
-        directory_lock: DirectoryLock,
+        backend: Backend,
         snapshot: Snapshot,
         served_before: frozenset[str],
-        logs: LogSettings,
         monotonic_s: Callable[[], float],
     ) -> None:
-        """Take over the locked data directory; `commit` begins to serve.
+        """Take over the place where the namespace lives; `commit` begins to serve.
 
         `served_before` has the folders of the hubs that were created in an earlier run, which must be there.
         """
-        self._data_dir = data_dir
-        self._logs = logs
+        self._backend = backend
         self._lock = threading.RLock()
         self._snapshot = snapshot
         self._served_before = served_before
@@ -58,9 +53,8 @@ class Registry:
             limits.throughput_units,
             limits.auto_inflate_to,
             monotonic_s,
-            lambda: logs.committer.submit(self._keep_inflated_units),
+            lambda: backend.submit(self._keep_inflated_units),
         )
-        self._directory_lock = directory_lock
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change, in the thread that made it."""
 
@@ -96,7 +90,7 @@ class Registry:
             snapshot = replace(snapshot, limits=limits or self.snapshot.limits)
             hubs = {key: self._serve(definition, undo) for key, definition in snapshot.hubs.items()}
             if not is_kept:
-                write_state(self._data_dir, snapshot.to_state())
+                self._backend.write_state(snapshot.to_state())
             undo.pop_all()
             former, self.event_hubs = self.event_hubs, hubs
             if limits is not None:
@@ -116,24 +110,23 @@ class Registry:
     def _serve(self, definition: HubDefinition, undo: ExitStack) -> EventHub:
         """Return the hub that is being served, or open it."""
         served = self.event_hubs.get(definition.key)
-        directory = self._data_dir / HUBS_FOLDER / definition.directory
         if served is not None and served.definition.directory == definition.directory:
-            self._add_partitions(served, definition, directory, undo)
+            self._add_partitions(served, definition, undo)
             return served
         is_new = definition.directory not in self._served_before
         if is_new:
-            undo.callback(shutil.rmtree, directory, ignore_errors=True)
-        partitions = open_partitions(definition.config, directory, self._logs, is_new=is_new)
+            undo.callback(self._backend.discard, definition.directory)
+        partitions = self._backend.open_partitions(definition, is_new=is_new)
         hub = EventHub(definition, partitions, self._admission(self._snapshot))
         undo.callback(hub.close)
         return hub
 
-    def _add_partitions(self, hub: EventHub, definition: HubDefinition, directory: Path, undo: ExitStack) -> None:
+    def _add_partitions(self, hub: EventHub, definition: HubDefinition, undo: ExitStack) -> None:
         """Open the partitions that a hub is to have in addition."""
         former = hub.partitions
         if definition.config.partition_count <= len(former):
             return
-        added = open_partitions(definition.config, directory, self._logs, is_new=True, first=len(former))
+        added = self._backend.open_partitions(definition, is_new=True, first=len(former))
         for partition in added:
             undo.callback(partition.close)
         undo.callback(hub.set_partitions, former)
@@ -149,22 +142,37 @@ class Registry:
                 return
             try:
                 self.commit(self.snapshot)
-            except OSError as error:
+            except (LogError, OSError) as error:
                 _logger.warning("the throughput units that auto-inflate added cannot be kept: %s", error)
 
     def remove_deleted_directories(self) -> None:
         """Remove the folders of deleted hubs; one that is still in use is left for the next call."""
         for name in self._snapshot.deleted_directories:
-            path = self._data_dir / HUBS_FOLDER / name
-            try:
-                if path.exists():
-                    shutil.rmtree(path)
-            except OSError as error:
-                _logger.warning("the folder %s of a deleted hub cannot be removed yet: %s", path, error)
-            else:
+            if self._backend.remove(name):
                 with self._lock:
                     remaining = self._snapshot.deleted_directories - {name}
                     self._snapshot = replace(self._snapshot, deleted_directories=remaining)
+
+    def follow(self) -> None:
+        """Serve what another gateway of the namespace has committed.
+
+        It is read while no change is under way here, so that a change is never computed from what was before.
+
+        Raises:
+            ConfigError, LogError, OSError: Nothing has changed here.
+        """
+        with self._lock:
+            state = None if self._closed else self._backend.read_state()
+            if state is None:
+                return
+            limits = self.snapshot.limits if state.limits is None else state.limits.configured
+            snapshot = Snapshot.from_state(state, limits)
+            self._served_before |= {hub.directory for hub in snapshot.hubs.values()}
+            self.commit(snapshot, limits=snapshot.limits, is_kept=True)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete what the hubs' retention no longer keeps, and return how many events that were. Raises LogError."""
+        return sum(self._backend.apply_retention(hub, now_ms) for hub in self.event_hubs.values())
 
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""
@@ -172,4 +180,4 @@ class Registry:
             self._closed = True
             for hub in self.event_hubs.values():
                 hub.close()
-            self._directory_lock.release()
+            self._backend.close()

@@ -8,7 +8,7 @@ will be earlier. `PartitionStore` is what the hub asks of this log or of any oth
 from tidegate.log.clock import Clock, LogClock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
-from tidegate.log.errors import LogClosed, LogDamaged, LogError
+from tidegate.log.errors import LogClosed, LogDamaged, LogError, NumbersRefused
 from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch, RecordBatches
 from tidegate.log.log_writer import WriteFailure
@@ -42,6 +42,7 @@ __all__ = [
     "LogMirror",
     "LogOwner",
     "Numbering",
+    "NumbersRefused",
     "PartitionFolderWrong",
     "PartitionLog",
     "PartitionStore",

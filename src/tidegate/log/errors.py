@@ -13,6 +13,14 @@ class LogClosed(LogError):
     """The log was closed. Pending appends were not stored."""
 
 
+class NumbersRefused(LogError):
+    """The numbers of an idempotent producer leave a gap, or its epoch is over; nothing was stored."""
+
+    def __init__(self, message: str, *, is_epoch_over: bool) -> None:
+        self.is_epoch_over = is_epoch_over
+        super().__init__(message)
+
+
 class LogDamaged(LogError):
     """Acknowledged events cannot be read: their bytes differ from what was written, or are missing.
 

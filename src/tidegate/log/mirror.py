@@ -133,7 +133,7 @@ class LogMirror(PartitionLog):
         self.update(facts)
         return lower_bound_ms
 
-    def arrival_lower_bound(self) -> ArrivalLowerBound:
+    def arrival_lower_bound(self, *, is_awaited: bool = True) -> ArrivalLowerBound:
         """Return the lower bound on future arrivals. Waits for the owner."""
         lower_bound_ms = self.refresh()
         return ArrivalLowerBound(self.next_sequence_number, lower_bound_ms)

@@ -171,6 +171,9 @@ class PartitionLog:
         """When events were last made durable since the log was opened, Unix time; 0 if none were."""
         return self._writer.last_write_s
 
+    def catch_up(self) -> None:
+        """Do nothing: all that is appended is seen here."""
+
     def try_again(self) -> None:
         """Find out whether a log that took no events can be written again. Waits for the disk."""
         self._writer.try_again()
@@ -189,7 +192,7 @@ class PartitionLog:
         """Return the segments and what is durable of them, consistently."""
         return self._state.snapshot()
 
-    def arrival_lower_bound(self) -> ArrivalLowerBound:
+    def arrival_lower_bound(self, *, is_awaited: bool = True) -> ArrivalLowerBound:
         """Return the lower bound on future arrivals as of now. Does not wait for the disk."""
         state = self._state
         with state.lock:

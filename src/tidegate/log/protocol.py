@@ -97,11 +97,17 @@ class PartitionStore(Protocol):
     def size_bytes(self) -> int:
         """How much the retained events take, as far as it is known."""
 
-    def arrival_lower_bound(self) -> ArrivalLowerBound:
+    def arrival_lower_bound(self, *, is_awaited: bool = True) -> ArrivalLowerBound:
         """Return a lower bound on future arrivals that holds even after a crash.
 
         It rises in an idle partition too, with or without some delay: whoever waits for it asks again.
+
+        Args:
+            is_awaited: Whether the caller waits for it to rise, for which a store may have to write something.
         """
+
+    def catch_up(self) -> None:
+        """Have the facts include what was appended before, through other gateways too. May wait. Raises LogError."""
 
     # -- the health of writing
 

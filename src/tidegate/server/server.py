@@ -20,6 +20,7 @@ from tidegate.durable_files import refuses_writes
 from tidegate.hub.access_rules import AccessRule
 from tidegate.hub.capture_scheduler import CaptureScheduler, CaptureThread
 from tidegate.hub.config import NamespaceConfig
+from tidegate.hub.kafka_backend import ChangedElsewhere, KafkaBackend
 from tidegate.hub.namespace import Namespace
 from tidegate.log import Committer, LogClock, LogError
 from tidegate.server.certificates import Certificate, development_certificate
@@ -44,6 +45,7 @@ _IN_USE = (errno.EADDRINUSE, _WSAEADDRINUSE)
 """Windows reports Winsock error numbers, which differ from those in `errno`."""
 _NO_RIGHT = (errno.EACCES, _WSAEACCES)
 _DONE = object()
+_OPEN_TRIES = 20
 _GC_THRESHOLD = 20_000
 """Net allocations between two collections."""
 
@@ -90,6 +92,8 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
         self._kafka: KafkaRequests | None = None
         self._open = contextlib.ExitStack()
+        self._backend: KafkaBackend | None = None
+        self._is_stopping = False
 
     @property
     def namespace(self) -> Namespace:
@@ -117,6 +121,9 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, close clients' connections, and flush and close the logs."""
+        self._is_stopping = True
+        if self.listeners and self.settings.drain_s:
+            await asyncio.sleep(self.settings.drain_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -201,9 +208,7 @@ class Server:
         self._open.callback(clock.close)
         committer = Committer()
         self._open.callback(committer.close)
-        namespace = Namespace.open(
-            self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
-        )
+        namespace = self._open_namespace(clock, committer)
         self._open.callback(namespace.close)
         namespace.on_change(partial(self._on_change, loop))
         self.context = ServerContext(
@@ -218,6 +223,35 @@ class Server:
             in_flight=InFlightBytes(settings.in_flight_bytes),
         )
         self._open.callback(CaptureThread(CaptureScheduler(namespace, settings.capture), clock).stop)
+
+    def _open_namespace(self, clock: LogClock, committer: Committer) -> Namespace:
+        """Open the namespace in the data directory, or in the cluster that the settings name."""
+        store, durable = self.settings.store, self.settings.durable
+        if store is None:
+            return Namespace.open(self.data_dir, self.config, clock=clock, committer=committer, durable=durable)
+        for tries_left in reversed(range(_OPEN_TRIES)):
+            backend = KafkaBackend(store, self.config.name)
+            try:
+                namespace = Namespace.open(
+                    self.data_dir, self.config, clock=clock, committer=committer, backend=backend
+                )
+            except ChangedElsewhere:  # several gateways start at the same time
+                if not tries_left:
+                    raise
+                continue
+            backend.on_definitions = namespace.follow
+            self._backend = backend
+            return namespace
+        raise AssertionError("unreachable")
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why new clients should go elsewhere; None if they are welcome."""
+        if self._is_stopping or not self.listeners:
+            return "the hub is stopping"
+        if self._backend is not None and not self._backend.is_connected:
+            return "the gateway does not hear its cluster of Kafka"
+        return None
 
     def _check_ports(self) -> None:
         """Raise ListenError for a port that is taken, before the data is opened, which may take long."""

@@ -12,13 +12,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.cluster import Cluster, cluster
 from tests.patience import PATIENCE_S, eventually
-from tidegate.log import Appended, EventBatch, LogError
+from tidegate.log import Appended, EventBatch, LogError, Numbering
 from tidegate.store.client.cluster import TopicPartition
 from tidegate.store.client.settings import read_settings
 from tidegate.store.kafka import writer
 from tidegate.store.kafka.log import KafkaLog
 from tidegate.store.kafka.store import KafkaStore
-from tidegate.store.kafka.writer import Numbering
 
 _names = (f"topic-{number}" for number in itertools.count())
 
@@ -81,7 +80,7 @@ class Outcome:
 
 def everything(log: KafkaLog, first: int = 0) -> list[tuple[int, int, bytes]]:
     """What a log holds, after it has caught up with the other gateways."""
-    log._store.wait(log.catch_up())
+    log._store.wait(log.catch_up_soon())
     found: list[tuple[int, int, bytes]] = []
     while batches := log.read_batches(first):
         found += flat(batches)

@@ -276,8 +276,10 @@ def read(
         if isinstance(group, str):
             hub.consumer_group(group)
         _note_job(client, hub, partition, arguments)
+        partition.log.catch_up()
         # The lower bound first: it then holds for every event after the last one reported.
-        lower_bound_ms = partition.log.arrival_lower_bound().lower_bound_ms
+        is_job = any(name.startswith("tidegate:") for name in arguments)
+        lower_bound_ms = partition.log.arrival_lower_bound(is_awaited=is_job).lower_bound_ms
         state = partition.properties()
         return (
             200,

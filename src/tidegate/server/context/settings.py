@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.hub.capture.description import CaptureDescription
+from tidegate.store import ClientSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class ServerSettings:
     """A certificate chain of your own for the TLS ports; None: one signed by the data directory's development CA."""
     key_file: Path | None = None
 
+    store: ClientSettings | None = None
+    """The cluster of Kafka where events and definitions are; None: in the data directory."""
+
     open_timeout_s: float = 15.0
     """From the TCP connection to the AMQP open, or to the end of a request's head; slower clients are disconnected."""
     body_timeout_s: float = 60.0
@@ -37,6 +41,10 @@ class ServerSettings:
     """Silence after which a connection counts as dead (Azure's own figure; clients see half of it)."""
     stop_timeout_s: float = 0.4
     """When the server stops: for what is in flight to be acknowledged, and again for clients' goodbyes."""
+
+    drain_s: float = 0.0
+    """When the server stops: how long it says that it is not ready before it closes connections, so that a balancer
+    sends no new clients."""
 
     in_flight_bytes_per_client: int = 4 << 20
     """Published but not yet durable: above it, that client's socket is not read."""

@@ -33,6 +33,10 @@ class HubControl(Protocol):
         """Return a connection string for clients that use this key."""
 
     @property
+    def not_ready(self) -> str | None:
+        """Why new clients should go elsewhere; None if they are welcome."""
+
+    @property
     def own_ports(self) -> tuple[frozenset[int], frozenset[int]]:
         """Return the ports that serve AMQP, and those that serve HTTP."""
 

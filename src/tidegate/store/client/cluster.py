@@ -272,7 +272,7 @@ class Cluster:
         return found
 
     async def produce(
-        self, node: int, batches: Mapping[TopicPartition, bytes], timeout_s: float
+        self, node: int, batches: Mapping[TopicPartition, bytes], timeout_s: float, *, purpose: str = "produce"
     ) -> dict[TopicPartition, Produced | Refused]:
         """Append a record batch to each of some partitions that a broker leads, acknowledged by all in-sync replicas.
 
@@ -280,7 +280,7 @@ class Cluster:
         """
         topics = _by_topic(batches, lambda where, batch: {"index": where.partition, "records": batch}, "partition_data")
         values = {"acks": -1, "timeout_ms": int(timeout_s * 1000), "topic_data": topics}
-        answer = await self.ask(node, "produce", Api.PRODUCE, values, timeout_s=timeout_s + 2)
+        answer = await self.ask(node, purpose, Api.PRODUCE, values, timeout_s=timeout_s + 2)
         results: dict[TopicPartition, Produced | Refused] = {}
         for topic in answer.responses:
             for one in topic.partition_responses:
@@ -352,6 +352,23 @@ class Cluster:
 
         await self.retrying(f"{where.topic}/{where.partition}", timeout_s, attempt, [where.topic])
         return result[0]
+
+    async def delete_before(self, where: TopicPartition, offset: int, timeout_s: float = 30.0) -> int:
+        """Delete the records before an offset, and return where the partition begins. Raises KafkaError."""
+
+        async def attempt() -> Message | None:
+            leader = self.leader(where)
+            if leader is None:
+                return None
+            topics = _by_topic({where: offset}, lambda one, at: {"partition_index": one.partition, "offset": at})
+            answer = await self.ask(leader, "control", Api.DELETE_RECORDS, {"topics": topics, "timeout_ms": 10_000})
+            found: Message = answer.topics[0].partitions[0]
+            if found.error_code:
+                raise Refused(found.error_code, f"{where.topic}/{where.partition}")
+            return found
+
+        what = f"{where.topic}/{where.partition}"
+        return int((await self.retrying(what, timeout_s, attempt, [where.topic])).low_watermark)
 
     async def init_producer_id(self, timeout_s: float = 30.0) -> tuple[int, int]:
         """Return an id and epoch for an idempotent producer that nobody else has. Raises KafkaError."""

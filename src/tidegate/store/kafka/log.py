@@ -15,20 +15,33 @@ it. That holds whatever the clocks of brokers and gateways do, as they only deci
 from __future__ import annotations
 
 import bisect
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import BatchError, RecordBatch, parse_batches
-from tidegate.log import ArrivalLowerBound, EventBatch, LogError, WriteFailure
+from tidegate.kafka.translation import batch_of
+from tidegate.log import (
+    ArrivalLowerBound,
+    Document,
+    EventBatch,
+    LogDamaged,
+    LogError,
+    Numbering,
+    RecordBatches,
+    WriteFailure,
+)
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, Fetched, TopicPartition
 from tidegate.store.client.connection import KafkaError, Refused
-from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, read_records
-from tidegate.store.kafka.writer import Append, InFlight, Numbering, Writer, call, notify
+from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, limited, read_records
+from tidegate.store.kafka.writer import Append, InFlight, Writer, call, notify
 
 if TYPE_CHECKING:
     from tidegate.store.kafka.store import KafkaStore
@@ -98,6 +111,19 @@ class KafkaLog:
             return self._begin > self._last
 
     @property
+    def directory(self) -> Path | None:
+        """None: there are no segments on this machine."""
+        return None
+
+    @property
+    def size_bytes(self) -> int:
+        """0: nothing is stored on this machine."""
+        return 0
+
+    def try_again(self) -> None:
+        """Do nothing: what waits is tried again all the time."""
+
+    @property
     def write_failure(self) -> WriteFailure | None:
         """Why the cluster takes no events now; None if it does."""
         return self.writer.failure
@@ -117,15 +143,17 @@ class KafkaLog:
         """Whether a reader waits for events at the end."""
         return bool(self._listeners) or time.monotonic() - self._wanted_at_s < 5 * IDLE_S
 
-    def arrival_lower_bound(self) -> ArrivalLowerBound:
+    def arrival_lower_bound(self, *, is_awaited: bool = True) -> ArrivalLowerBound:
         """Return the lower bound on future arrivals that the log itself guarantees. Does not wait.
 
         If the bound has stood still for a while, a marker is appended that will raise it.
         """
         now_s = time.monotonic()
         with self._lock:
-            self._wanted_at_s = now_s
             bound = ArrivalLowerBound(self._last + 1, self._floor_ms)
+            if not is_awaited:
+                return bound
+            self._wanted_at_s = now_s
             is_idle = now_s - self._rose_at_s >= IDLE_S and not self.writer.is_marker_wanted and not self._is_closed
             if is_idle:
                 self.writer.is_marker_wanted = True
@@ -251,7 +279,14 @@ class KafkaLog:
         for listener in listeners:
             call(listener)
 
-    async def catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """See what other gateways have appended so far. Waits for the cluster. Raises LogError."""
+        try:
+            self._store.wait(self.catch_up_soon(), 10)
+        except KafkaError as error:
+            raise LogError(f"{self.where.topic}/{self.where.partition} cannot be read: {error}") from error
+
+    async def catch_up_soon(self) -> None:
         """Read up to where the partition ends now. In the store's thread. Raises KafkaError."""
         end = await self._cluster.list_offset(self.where, LATEST)
         while self.position < end:
@@ -314,6 +349,18 @@ class KafkaLog:
             return self._store.wait(self.read(sequence_number, max_bytes=max_bytes, max_events=max_events))
         return found
 
+    def read_cached(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> list[EventBatch] | None:
+        """Return what `read_batches` would, or None if the events must be fetched first. Raises LogError."""
+        return self._from_tail(sequence_number, max_bytes, max_events)
+
+    def start_read(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> Future[list[EventBatch]]:
+        """Begin what `read_batches` does and return its future."""
+        return self._store.start_soon(self.read(sequence_number, max_bytes=max_bytes, max_events=max_events))
+
     async def read(
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> list[EventBatch]:
@@ -326,7 +373,7 @@ class KafkaLog:
                 sequence_number = max(sequence_number, self.begin_sequence_number)
                 stretch = await self._read(sequence_number, max_bytes)
                 if stretch.batches:
-                    return _limited(stretch.batches, sequence_number, max_bytes, max_events, self._last)
+                    return limited(stretch.batches, sequence_number, max_bytes, max_events, self._last)
                 if stretch.next_offset <= sequence_number:
                     return []
                 sequence_number = stretch.next_offset
@@ -349,7 +396,7 @@ class KafkaLog:
                 if events >= max_events or len(some) >= 256:
                     break
             last = self._last
-        return _limited(some, sequence_number, max_bytes, max_events, last)
+        return limited(some, sequence_number, max_bytes, max_events, last)
 
     async def _read(self, offset: int, max_bytes: int = 1 << 20) -> Stretch:
         """Fetch from an offset on. Raises KafkaError."""
@@ -390,6 +437,18 @@ class KafkaLog:
             self._remember(offset, known)
         return known
 
+    def read_record_batches(self, sequence_number: int, *, max_bytes: int) -> RecordBatches:
+        """Return events as record batches; see `PartitionLog`. Raises LogError."""
+        found = self.read_batches(sequence_number, max_bytes=max_bytes)
+        if not found:
+            return RecordBatches([], 0, sequence_number)
+        last = found[-1]
+        return RecordBatches(
+            [batch_of(one.events, one.base_sequence_number, one.enqueued_time_ms) for one in found],
+            sum(len(one.events) for one in found),
+            last.base_sequence_number + len(last.events),
+        )
+
     def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
         """Return the number of the first event with an offset > `offset` (>= when inclusive), which is its number."""
         return max(min(offset if inclusive else offset + 1, self.next_sequence_number), self.begin_sequence_number)
@@ -413,6 +472,39 @@ class KafkaLog:
             raise LogError(f"{self.where.topic}/{self.where.partition} cannot be searched: {error}") from error
         end = self.next_sequence_number
         return end if found < 0 else min(found, end)
+
+    # -- keeping
+
+    def retain(
+        self, *, now_ms: int, retention_ms: int | None, retention_bytes: int | None, keep_from: int | None = None
+    ) -> int:
+        """Return 0: brokers delete what is old, by the settings of the topic."""
+        return 0
+
+    def delete_before(self, sequence_number: int) -> None:
+        """Delete the events before a number. Waits for the cluster. Raises LogError."""
+        try:
+            self.note_begin(self._store.wait(self._cluster.delete_before(self.where, sequence_number)))
+        except KafkaError as error:
+            raise LogError(f"{self.where.topic}/{self.where.partition}: events cannot be deleted: {error}") from error
+
+    def document(self, name: str, *, advice: str) -> Document:
+        """Raise OSError: nothing but events is kept with a partition of a topic."""
+        raise OSError(f"{self.where.topic} has no place for {name}: capture needs the embedded log for now")
+
+    @property
+    def work_folder(self) -> Path:
+        """A folder on the local disk for files that may be lost at any time."""
+        return Path(tempfile.gettempdir()) / "tidegate" / self.where.topic / str(self.where.partition)
+
+    @property
+    def damages(self) -> Sequence[LogDamaged]:
+        """Nothing: brokers check what they keep."""
+        return ()
+
+    def check(self) -> Iterator[LogDamaged | None]:
+        """Yield nothing: brokers check what they keep."""
+        return iter(())
 
     def close(self) -> None:
         """Fail what waits. Idempotent."""
@@ -450,36 +542,3 @@ async def running_maximum_ms(cluster: Cluster, where: TopicPartition, offset: in
         else:
             high = middle
     return low
-
-
-def _limited(
-    batches: Sequence[EventBatch], sequence_number: int, max_bytes: int, max_events: int, last: int
-) -> list[EventBatch]:
-    """Return the batches from a number on, within limits, but one event at least."""
-    found: list[EventBatch] = []
-    for batch in batches:
-        first = max(0, sequence_number - batch.base_sequence_number)
-        stop = min(len(batch.events), first + max_events, last + 1 - batch.base_sequence_number)
-        if stop <= first:
-            continue
-        events = batch.events
-        size = sum(map(len, events)) if first == 0 and stop == len(events) else sum(map(len, events[first:stop]))
-        if size > max_bytes:
-            stop = first
-            while stop < len(events) and max_bytes >= len(events[stop]):
-                max_bytes -= len(events[stop])
-                stop += 1
-            if stop == first and not found:
-                stop += 1
-            max_bytes = 0
-        else:
-            max_bytes -= size
-        if stop > first:
-            if first or stop < len(events):
-                events = events[first:stop]
-            base = batch.base_sequence_number + first
-            found.append(EventBatch(base, batch.enqueued_time_ms, range(base, base + len(events)), events))
-            max_events -= len(events)
-        if max_bytes <= 0 or max_events <= 0:
-            break
-    return found

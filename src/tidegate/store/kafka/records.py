@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from tidegate.kafka.records import BatchError, Columns, RecordBatch, decode, encode, parse_batches
+from tidegate.kafka.records import BatchError, Columns, decode, encode, parse_batches
 from tidegate.kafka.translation import event_of
 from tidegate.log import EventBatch
 
@@ -152,11 +152,37 @@ def last_append_time_ms(records: bytes, offset: int) -> int | None:
     return None
 
 
-def record_batches(records: bytes, floor_ms: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Yield fetched batches as they are, each with the running maximum of the append time."""
-    for batch in parse_batches(records, partial_end=True):
-        floor_ms = max(floor_ms, batch.max_timestamp_ms)
-        yield batch, floor_ms
+def limited(
+    batches: Sequence[EventBatch], sequence_number: int, max_bytes: int, max_events: int, last: int
+) -> list[EventBatch]:
+    """Return the batches from a number on, within limits, but one event at least."""
+    found: list[EventBatch] = []
+    for batch in batches:
+        first = max(0, sequence_number - batch.base_sequence_number)
+        stop = min(len(batch.events), first + max_events, last + 1 - batch.base_sequence_number)
+        if stop <= first:
+            continue
+        events = batch.events
+        size = sum(map(len, events)) if first == 0 and stop == len(events) else sum(map(len, events[first:stop]))
+        if size > max_bytes:
+            stop = first
+            while stop < len(events) and max_bytes >= len(events[stop]):
+                max_bytes -= len(events[stop])
+                stop += 1
+            if stop == first and not found:
+                stop += 1
+            max_bytes = 0
+        else:
+            max_bytes -= size
+        if stop > first:
+            if first or stop < len(events):
+                events = events[first:stop]
+            base = batch.base_sequence_number + first
+            found.append(EventBatch(base, batch.enqueued_time_ms, range(base, base + len(events)), events))
+            max_events -= len(events)
+        if max_bytes <= 0 or max_events <= 0:
+            break
+    return found
 
 
 __all__ = [
@@ -168,7 +194,7 @@ __all__ = [
     "encode_marker",
     "encode_messages",
     "last_append_time_ms",
+    "limited",
     "parse_marker",
     "read_records",
-    "record_batches",
 ]

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -30,6 +31,12 @@ _FOLLOW_WAIT_S = 0.25
 _POLL_S = 1.0
 _RETRY_S = 0.05
 _MAX_RETRY_S = 0.5
+_NUMBERS = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+)
 _Result = TypeVar("_Result")
 
 
@@ -100,9 +107,35 @@ class KafkaStore:
             future.cancel()
             raise LogError(f"the cluster did not answer within {timeout_s:.0f} s") from None
 
-    def start(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Future[_Result]:
-        """Run something in the store's thread, and return a future of the caller's event loop."""
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._is_closed
+
+    def call_soon(self, function: Callable[[str], None], argument: str) -> None:
+        """Call something in the store's thread."""
+        self._loop.call_soon_threadsafe(function, argument)
+
+    async def last_number(self, where: TopicPartition, producer_id: int) -> tuple[int, int] | None:
+        """Return the epoch and last number of a producer in a partition, None if it is unknown. Raises KafkaError."""
+        node = self.cluster.leader(where)
+        if node is None:
+            await self.cluster.refresh([where.topic])
+            node = self.cluster.leader(where)
+        if node is None:
+            raise Unreachable(f"{where.topic}/{where.partition} has no leader")
+        values = {"topics": [{"name": where.topic, "partition_indexes": [where.partition]}]}
+        answer = (await self.cluster.ask(node, "control", Api.DESCRIBE_PRODUCERS, values)).topics[0].partitions[0]
+        if answer.error_code:
+            raise Refused(answer.error_code, f"{where.topic}/{where.partition}", answer.error_message)
+        for one in answer.active_producers:
+            if one.producer_id == producer_id:
+                return one.producer_epoch, one.last_sequence
+        return None
+
+    def start_soon(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        """Run something in the store's thread, and return its future."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """Close all logs and connections. Idempotent."""
@@ -185,6 +218,8 @@ class KafkaStore:
             return
         elif not sent.is_own and await self._is_known(log, result):
             log.acknowledged(-1, -1)
+        elif not sent.is_own and result.code in _NUMBERS:
+            log.writer.refused_numbers(result)
         else:
             if sent.is_own and result.code != ErrorCode.MESSAGE_TOO_LARGE:
                 _logger.error("%s/%s refuses a batch of this gateway: %s", *log.where, result)
@@ -202,16 +237,13 @@ class KafkaStore:
         if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or sent is None or not sent.appends:
             return False
         numbering = sent.appends[0].numbering
-        node = self.cluster.leader(log.where)
-        if numbering is None or node is None:
+        if numbering is None:
             return False
-        values = {"topics": [{"name": log.where.topic, "partition_indexes": [log.where.partition]}]}
         with suppress(KafkaError):
-            answer = await self.cluster.ask(node, "control", Api.DESCRIBE_PRODUCERS, values)
-            for one in answer.topics[0].partitions[0].active_producers:
-                if (one.producer_id, one.producer_epoch) == numbering[:2]:
-                    last = numbering.first + sent.total - 1 & 0x7FFFFFFF
-                    return bool((one.last_sequence - last & 0x7FFFFFFF) < 1 << 30)
+            known = await self.last_number(log.where, numbering.producer_id)
+            if known is not None and known[0] == numbering.epoch:
+                last = numbering.first + sent.total - 1 & 0x7FFFFFFF
+                return (known[1] - last & 0x7FFFFFFF) < 1 << 30
         return False
 
     async def _renew_producer(self) -> None:

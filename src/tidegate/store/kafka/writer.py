@@ -8,13 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import RecordBatch
-from tidegate.log import Appended, LogClosed, LogError, WriteFailure
+from tidegate.log import Appended, LogClosed, LogError, Numbering, NumbersRefused, WriteFailure
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import TopicPartition
-from tidegate.store.client.connection import KafkaError
+from tidegate.store.client.connection import KafkaError, Refused
 from tidegate.store.kafka.records import Marker, encode_marker, encode_messages
 
 _logger = logging.getLogger(__name__)
@@ -25,14 +25,6 @@ DELIVERY_TIMEOUT_S = 20.0
 """How long appends are retried before their publishers are told to try again."""
 _RECORD_BYTES = 24
 _MAX_SEQUENCE = 2**31 - 1
-
-
-class Numbering(NamedTuple):
-    """The numbers that an idempotent producer gave its events: its id, its epoch, and that of the first event."""
-
-    producer_id: int
-    epoch: int
-    first: int
 
 
 @dataclass(slots=True)
@@ -195,9 +187,17 @@ class Writer:
         if self._failure is None and appends:
             self._failure = reason, time.time()
         self.refused_appends += len(appends)
-        error = LogError(f"{self._where.topic}/{self._where.partition} cannot take events now: {reason}")
+        where = f"{self._where.topic}/{self._where.partition}"
         for append in appends:
-            call(append.on_durable, error)
+            call(append.on_durable, LogError(f"{where} cannot take events now: {reason}"))
+
+    def refused_numbers(self, error: Refused) -> None:
+        """Report that the numbers of the batch being sent leave a gap or are of an epoch that is over."""
+        sent, self.in_flight = self.in_flight, None
+        assert sent is not None
+        for append in sent.appends:
+            is_epoch_over = error.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+            call(append.on_durable, NumbersRefused(str(error), is_epoch_over=is_epoch_over))
 
     def close(self) -> None:
         """Fail what waits. Idempotent."""

@@ -1,5 +1,6 @@
-"""What an operator reads: `/health`, `/metrics` and `/openapi.json`.
+"""What an operator reads: `/health`, `/ready`, `/metrics` and `/openapi.json`.
 
+`GET /ready` is for balancers: 503 from when the hub begins to stop, and while a gateway does not hear its cluster.
 `GET /health` reports whether the hub can be read and written, like the official emulator, and adds the reason. A hub
 whose data disk takes no writes is unhealthy (503), though its events can be read. `GET /metrics` is for Prometheus.
 `GET /openapi.json` combines the descriptions of all route modules (OpenAPI 3.1: https://spec.openapis.org/oas/v3.1.0).
@@ -25,6 +26,7 @@ from tidegate.server.http.routing import (
 )
 
 HEALTH = "/health"
+READY = "/ready"
 METRICS = "/metrics"
 OPENAPI = "/openapi.json"
 
@@ -39,18 +41,24 @@ def _routes(context: HttpContext) -> list[Route]:
         answer["storage"] = storage.as_json()
         return JSONResponse(answer, status_code=200 if storage.is_writable else 503)
 
+    async def ready(_request: Request) -> Response:
+        reason = context.control.not_ready
+        answer = {"ready": reason is None, **({} if reason is None else {"message": reason})}
+        return JSONResponse(answer, status_code=200 if reason is None else 503)
+
     async def metrics(_request: Request) -> Response:
         return Response(render(context.hub.metrics, context.hub.namespace), media_type=CONTENT_TYPE)
 
     async def openapi(_request: Request) -> Response:
         return JSONResponse(description())
 
-    return [Route(HEALTH, health), Route(METRICS, metrics), Route(OPENAPI, openapi)]
+    return [Route(HEALTH, health), Route(READY, ready), Route(METRICS, metrics), Route(OPENAPI, openapi)]
 
 
 def _describe() -> Operations:
     return {
         HEALTH: public_operation("health", "whether the hub can be read and written", "application/json"),
+        READY: public_operation("ready", "whether a balancer should send clients here", "application/json"),
         METRICS: public_operation("metrics", "figures for Prometheus", "text/plain"),
         OPENAPI: public_operation("describe", "this description", "application/json"),
     }

@@ -1,0 +1,98 @@
+"""Where a namespace lives: its definitions and its partitions, in a data directory or in a cluster of Kafka."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from tidegate.durable_files import DirectoryLock, FileDamaged
+from tidegate.hub.event_hub import EventHub, LogSettings, open_partitions
+from tidegate.hub.partition import Partition
+from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, read_state, write_state
+
+_logger = logging.getLogger(__name__)
+HUBS_FOLDER = "hubs"
+
+
+class Backend(Protocol):
+    """What `Registry` needs of the place where a namespace lives. Safe to call from any thread."""
+
+    def read_state(self) -> NamespaceState | None:
+        """Return what was kept, None if nothing was. Raises FileDamaged, ConfigError, LogError, OSError."""
+
+    def write_state(self, state: NamespaceState) -> None:
+        """Keep the state, durably. Raises LogError, OSError; nothing has changed then."""
+
+    def open_partitions(self, definition: HubDefinition, *, is_new: bool, first: int = 0) -> tuple[Partition, ...]:
+        """Open the partitions of a hub from one on, or create them. Raises FileDamaged, LogError, OSError."""
+
+    def discard(self, directory: str) -> None:
+        """Undo the creation of a hub."""
+
+    def remove(self, directory: str) -> bool:
+        """Remove what a deleted hub had stored, and return False if that must be tried again later."""
+
+    def apply_retention(self, hub: EventHub, now_ms: int) -> int:
+        """Delete what a hub's retention no longer keeps, and return how many events that were. Raises LogError."""
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do something soon, in a thread that may wait."""
+
+    def close(self) -> None:
+        """Release the place, once everything in it is closed."""
+
+
+class DataDirectory:
+    """A directory of this machine that one process serves."""
+
+    def __init__(self, path: Path, logs: LogSettings) -> None:
+        """Lock the directory. Raises DirectoryLocked, OSError."""
+        self._path = path
+        self._logs = logs
+        self._lock = DirectoryLock(path)
+
+    def read_state(self) -> NamespaceState | None:
+        state = read_state(self._path)
+        hubs = self._path / HUBS_FOLDER
+        if state is None and hubs.is_dir() and any(hubs.iterdir()):
+            raise FileDamaged(
+                self._path / FILE_NAME,
+                f"it is missing, though there are event hubs in {hubs}",
+                f"restore it from a backup, or move {hubs} away to begin anew",
+            )
+        return state
+
+    def write_state(self, state: NamespaceState) -> None:
+        write_state(self._path, state)
+
+    def open_partitions(self, definition: HubDefinition, *, is_new: bool, first: int = 0) -> tuple[Partition, ...]:
+        folder = self._folder(definition.directory)
+        return open_partitions(definition.config, folder, self._logs, is_new=is_new, first=first)
+
+    def discard(self, directory: str) -> None:
+        shutil.rmtree(self._folder(directory), ignore_errors=True)
+
+    def remove(self, directory: str) -> bool:
+        folder = self._folder(directory)
+        try:
+            if folder.exists():
+                shutil.rmtree(folder)
+        except OSError as error:
+            _logger.warning("the folder %s of a deleted hub cannot be removed yet: %s", folder, error)
+            return False
+        return True
+
+    def apply_retention(self, hub: EventHub, now_ms: int) -> int:
+        return hub.apply_retention(now_ms)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        self._logs.committer.submit(work)
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def _folder(self, directory: str) -> Path:
+        return self._path / HUBS_FOLDER / directory

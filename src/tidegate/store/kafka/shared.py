@@ -1,0 +1,137 @@
+"""What gateways share: a state machine whose commands are the records of one compacted topic.
+
+Every gateway applies the records in the order of their offsets, so all have the same state at the same offset. What a
+record does depends only on the state before it; no clock takes part. A gateway that wants something writes a record,
+and has what it wanted once it has read its own record back and the state machine has granted it.
+
+    key                     value
+    definitions/GATEWAY     version and state: what the namespace consists of; counts if the version is a higher one
+    gateway/GATEWAY         a sign of life; or, by another gateway, that it has given none since an offset
+    claim/GATEWAY/ID        a reader of a partition in a consumer group, with its owner level if it has one
+
+A record without a value withdraws what its key stands for. Keys name their gateway, so that a record which was not
+granted never hides one that was when the topic is compacted: versions only rise, and a claim that lost is withdrawn by
+its own gateway.
+
+A gateway gives a sign of life every second. If it does not read its own back for `LOST_AFTER_S`, it ends its links with
+an owner level by itself. Others declare it dead only after twice as long, each by its own monotonic clock, and the
+record that declares it names the last sign of life that its writer knew: a later one makes it void. So two gateways
+never both let a reader own a partition, however wrong clocks are, as long as they run at about the same speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+LOST_AFTER_S = 5.0
+DEAD_AFTER_S = 10.0
+BEAT_S = 1.0
+MAX_READERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A reader of a partition in a consumer group.
+
+    Attributes:
+        claim_id: Drawn by its gateway.
+        gateway: The gateway that the reader is connected to.
+        resource: What is read: hub, partition and consumer group.
+        level: The owner level, None for a reader without one.
+        name: For people.
+    """
+
+    claim_id: str
+    gateway: str
+    resource: str
+    level: int | None
+    name: str
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What became of a claim when its record was applied.
+
+    Attributes:
+        claim: The claim.
+        refusal: Why it was not granted, None if it was.
+        highest_level: The highest owner level of those who have the partition, None if none has any.
+        evicted: The claims that had to give way.
+    """
+
+    claim: Claim
+    refusal: str | None = None
+    highest_level: int | None = None
+    evicted: list[Claim] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SharedState:
+    """The state after some records. `apply` is the whole of the state machine.
+
+    Attributes:
+        version: The version of the definitions, 0 before there are any.
+        definitions: What the namespace consists of.
+        gateways: The live gateways, with the offset of the last sign of life of each.
+        claims: The granted claims by resource, in the order in which they were granted.
+    """
+
+    version: int = 0
+    definitions: Any = None
+    definitions_by: str = ""
+    gateways: dict[str, int] = field(default_factory=dict)
+    claims: dict[str, list[Claim]] = field(default_factory=dict)
+
+    def apply(self, offset: int, key: str, value: Mapping[str, Any] | None) -> Verdict | None:
+        """Apply the record at an offset, and return the verdict if it is a claim. Unknown records change nothing."""
+        kind, _, rest = key.partition("/")
+        if kind == "definitions":
+            if value is not None and int(value["version"]) > self.version:
+                self.version, self.definitions, self.definitions_by = int(value["version"]), value["state"], rest
+        elif kind == "gateway":
+            self._apply_sign(offset, rest, value)
+        elif kind == "claim":
+            return self._apply_claim(rest, value)
+        return None
+
+    def _apply_sign(self, offset: int, gateway: str, value: Mapping[str, Any] | None) -> None:
+        if value is not None and "silent_since" not in value:
+            self.gateways[gateway] = offset
+        elif value is None or self.gateways.get(gateway, -1) <= int(value["silent_since"]):
+            self.gateways.pop(gateway, None)
+            for resource in list(self.claims):
+                self._keep(resource, [one for one in self.claims[resource] if one.gateway != gateway])
+
+    def _apply_claim(self, rest: str, value: Mapping[str, Any] | None) -> Verdict | None:
+        gateway, _, claim_id = rest.partition("/")
+        if value is None:
+            for resource in list(self.claims):
+                self._keep(resource, [one for one in self.claims[resource] if one.claim_id != claim_id])
+            return None
+        level = value.get("level")
+        claim = Claim(claim_id, gateway, str(value["resource"]), level, str(value.get("name", "")))
+        if gateway not in self.gateways:
+            return Verdict(claim, "dead")
+        holders = self.claims.get(claim.resource, [])
+        if claim in holders:
+            return Verdict(claim)  # the record was repeated
+        highest = max((one.level for one in holders if one.level is not None), default=None)
+        if level is None:
+            if highest is not None:
+                return Verdict(claim, "owned", highest)
+            if len(holders) >= MAX_READERS:
+                return Verdict(claim, "full")
+            self._keep(claim.resource, [*holders, claim])
+            return Verdict(claim)
+        if highest is not None and highest > level:
+            return Verdict(claim, "owned", highest)
+        self._keep(claim.resource, [claim])
+        return Verdict(claim, None, level, holders)
+
+    def _keep(self, resource: str, claims: list[Claim]) -> None:
+        if claims:
+            self.claims[resource] = claims
+        else:
+            self.claims.pop(resource, None)

@@ -1,0 +1,57 @@
+"""A gateway on a cluster in place of the hub that the tests of the server share."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.kafka.cluster import Cluster, cluster
+from tests.server.conftest import (
+    connection,
+    entity,
+    eventually,
+    hub,
+    hub_numbers,
+    key,
+    make_config,
+    producer,
+    receive,
+    receive_from,
+    refused,
+    sign_in,
+)
+from tidegate.hub.config import NamespaceConfig
+from tidegate.server import BackgroundServer, Server
+from tidegate.store import read_settings
+
+__all__ = [
+    "connection",
+    "eventually",
+    "hub",
+    "hub_numbers",
+    "key",
+    "make_config",
+    "producer",
+    "receive",
+    "receive_from",
+    "refused",
+    "sign_in",
+]
+
+
+@pytest.fixture(scope="session")
+def three_brokers() -> Iterator[Cluster]:
+    with cluster(clients=("a", "b")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def server(
+    three_brokers: Cluster,
+    make_config: Callable[..., NamespaceConfig],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    config = make_config(entity("wide", partitions=8))
+    settings = read_settings(three_brokers.clients["a"])
+    ports = {"http_port": 0, "https_port": 0, "amqps_port": 0}
+    with BackgroundServer(config, tmp_path_factory.mktemp("data"), store=settings, **ports) as running:
+        yield running.server

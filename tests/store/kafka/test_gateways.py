@@ -1,0 +1,159 @@
+"""Gateways of one namespace share definitions, keys and readers; a lost cluster ends the links of owners."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
+
+from tests.kafka.cluster import Cluster
+from tests.patience import PATIENCE_S, eventually
+from tests.server.conftest import RawClient, Refused, entity, receive_events
+from tidegate.amqp import Detached
+from tidegate.hub.config import NamespaceConfig
+from tidegate.hub.errors import NotFound
+from tidegate.hub.kafka_backend import ChangedElsewhere
+from tidegate.server import BackgroundServer, Server
+from tidegate.store import read_settings
+
+pytestmark = pytest.mark.sdk
+EPOCH = "com.microsoft:epoch"
+
+
+@contextmanager
+def gateway(brokers: Cluster, client: str, config: NamespaceConfig, folder: Path) -> Iterator[Server]:
+    settings = read_settings(brokers.clients[client])
+    with BackgroundServer(config, folder, store=settings, http_port=0) as running:
+        yield running.server
+
+
+@pytest.fixture(scope="module")
+def pair(
+    three_brokers: Cluster,
+    make_config: Callable[..., NamespaceConfig],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Server, Server]]:
+    config = make_config(entity("shared")).model_copy(update={"name": "pair"})
+    with (
+        gateway(three_brokers, "a", config, tmp_path_factory.mktemp("a")) as a,
+        gateway(three_brokers, "b", config, tmp_path_factory.mktemp("b")) as b,
+    ):
+        yield a, b
+
+
+def hub_at(server: Server, name: str) -> bool:
+    try:
+        return bool(server.namespace.event_hub(name))
+    except NotFound:
+        return False
+
+
+def test_what_is_sent_to_one_gateway_is_received_from_the_other(pair: tuple[Server, Server]) -> None:
+    a, b = pair
+    with EventHubProducerClient.from_connection_string(a.connection_string(), eventhub_name="shared") as producer:
+        batch = producer.create_batch(partition_id="0")
+        for number in range(100):
+            batch.add(EventData(str(number)))
+        producer.send_batch(batch)
+    with EventHubConsumerClient.from_connection_string(b.connection_string(), "cg1", eventhub_name="shared") as client:
+        assert client.get_partition_properties("0")["last_enqueued_sequence_number"] == 99
+    found = receive_events(b.connection_string(), "shared", 100, partition="0")
+    assert [event.body_as_str() for event in found] == [str(number) for number in range(100)]
+    assert [event.sequence_number for event in found] == list(range(100))
+
+
+def test_hubs_keys_and_publishers_change_everywhere(
+    pair: tuple[Server, Server], make_config: Callable[..., NamespaceConfig]
+) -> None:
+    a, b = pair
+    (config,) = make_config(entity("later")).event_hubs
+    a.namespace.management.create_event_hub(config)
+    eventually(lambda: hub_at(b, "later"))
+    rule = a.namespace.access.rule_table.root_rule
+    new = b.namespace.management.roll_key(rule.name, "secondary")
+    eventually(lambda: a.namespace.access.rule_table.root_rule.secondary_key == new.secondary_key)
+    b.namespace.management.revoke_publisher("later", "p1")
+    eventually(lambda: a.namespace.event_hub("later").is_revoked("p1"))
+    a.namespace.management.delete_event_hub("later")
+    eventually(lambda: not hub_at(b, "later"))
+
+
+def test_two_changes_at_once_both_count_or_are_refused(
+    pair: tuple[Server, Server], make_config: Callable[..., NamespaceConfig]
+) -> None:
+    created: list[str] = []
+
+    def create(server: Server, name: str) -> None:
+        (config,) = make_config(entity(name, partitions=1)).event_hubs
+        while True:
+            try:
+                server.namespace.management.create_event_hub(config)
+                created.append(name)
+                return
+            except ChangedElsewhere:
+                continue
+
+    threads = [threading.Thread(target=create, args=(server, f"at-once-{index}")) for index, server in enumerate(pair)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(created) == ["at-once-0", "at-once-1"]
+    for server in pair:
+        eventually(lambda server=server: all(hub_at(server, name) for name in created))
+
+
+def test_owner_levels_and_the_five_readers_count_over_all_gateways(pair: tuple[Server, Server]) -> None:
+    a, b = (RawClient(server, "shared") for server in pair)
+    source = "shared/ConsumerGroups/cg2/Partitions/1"
+    for number in range(5):
+        (a, b)[number % 2].reader(source)
+    with pytest.raises(Refused, match="resource-limit"):
+        RawClient(pair[1], "shared").reader(source)
+    first = RawClient(pair[1], "shared")
+    owner = first.reader(source, properties={EPOCH: 5})
+    for _ in range(3):
+        assert a.until(lambda event: isinstance(event, Detached)).error.condition == "amqp:link:stolen"
+    with pytest.raises(Refused, match="stolen"):
+        RawClient(pair[0], "shared").reader(source, properties={EPOCH: 4})
+    RawClient(pair[0], "shared").reader(source, properties={EPOCH: 6})
+    detached = first.until(lambda event: isinstance(event, Detached) and event.link is owner)
+    assert detached.error.condition == "amqp:link:stolen"
+
+
+def test_a_gateway_that_loses_its_cluster_gives_up_what_it_owns(
+    three_brokers: Cluster, pair: tuple[Server, Server]
+) -> None:
+    a, b = pair
+    source = "shared/ConsumerGroups/cg1/Partitions/0"
+    cut_off = RawClient(b, "shared")
+    owner = cut_off.reader(source, properties={EPOCH: 1})
+    links = [three_brokers.to_broker["b", node] for node in three_brokers.nodes]
+    for link in links:
+        link.cut()
+    try:
+        detached = cut_off.until(lambda event: isinstance(event, Detached) and event.link is owner)
+        assert detached.error.condition == "com.microsoft:server-busy"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"http://127.0.0.1:{b.http_port}/ready", timeout=PATIENCE_S)
+        # the others declare it dead, and may own the partition with any level
+        eventually(lambda: owned(a, source))
+    finally:
+        for link in links:
+            link.mend()
+    eventually(lambda: urllib.request.urlopen(f"http://127.0.0.1:{a.http_port}/ready").status == 200)
+    eventually(lambda: b.not_ready is None)
+
+
+def owned(server: Server, source: str) -> bool:
+    try:
+        RawClient(server, "shared").reader(source, properties={EPOCH: 0})
+    except Refused:
+        return False
+    return True
