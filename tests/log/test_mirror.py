@@ -21,12 +21,16 @@ class Owner:
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.asked = 0
+        self.watched = False
 
     def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
         self.log.append(events, on_durable)
 
     def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
         self.log.append_batch(batch, on_durable)
+
+    def watch(self, is_watched: bool) -> None:
+        self.watched = is_watched
 
     def facts(self) -> tuple[LogFacts, int]:
         self.asked += 1
@@ -66,13 +70,17 @@ def events(log: PartitionLog, first: int = 0) -> list[tuple[int, bytes]]:
 
 def test_it_shows_what_the_owner_has_said_is_durable(owner: Owner, mirror: LogMirror) -> None:
     grown = []
-    mirror.on_grow(lambda: grown.append(mirror.next_sequence_number))
+    unsubscribe = mirror.on_grow(lambda: grown.append(mirror.next_sequence_number))
+    assert owner.watched
     for number in range(100):
         owner.log.append([b"event %d" % number], lambda _: None)
     assert mirror.is_empty
     assert events(mirror) == []
     mirror.update(facts_of(owner.log))
     assert grown == [100]
+    unsubscribe()
+    unsubscribe()
+    assert not owner.watched
     assert events(mirror) == events(owner.log) == [(number, b"event %d" % number) for number in range(100)]
     assert (mirror.last_offset, mirror.log_id) == (owner.log.last_offset, owner.log.log_id)
     offset = owner.log.read_batches(60)[0].offsets[0]

@@ -70,6 +70,9 @@ class LogOwner(Protocol):
     def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
         """See `PartitionLog.append_batch`."""
 
+    def watch(self, is_watched: bool) -> None:
+        """Pass on facts from now on whenever the log has grown, and at once; or no longer. Does not wait."""
+
     def facts(self) -> tuple[LogFacts, int]:
         """Return the lower bound on arrivals, and facts no older than it. Raises LogError."""
 
@@ -173,10 +176,17 @@ class LogMirror(PartitionLog):
         """Call `callback` whenever next_sequence_number has advanced; return the function that unsubscribes."""
         with self._updating:
             self._listeners += (callback,)
+            is_first = len(self._listeners) == 1
+        if is_first:
+            self._owner.watch(True)
 
         def unsubscribe() -> None:
             with self._updating:
+                had = bool(self._listeners)
                 self._listeners = tuple(one for one in self._listeners if one != callback)
+                is_last = had and not self._listeners
+            if is_last:
+                self._owner.watch(False)
 
         return unsubscribe
 

@@ -43,6 +43,7 @@ class Kind(IntEnum):
     FAILED = 7
     VACATE = 8
     NOTE_JOB = 9
+    WATCH = 10
     SETTINGS = 32
     STATE = 33
     FACTS = 34

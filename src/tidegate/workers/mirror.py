@@ -42,6 +42,9 @@ class StoreLink(Protocol):
     def publish_batch(self, partition: int, batch: RecordBatch, on_durable: OnDurable) -> None:
         """Have a record batch stored, without waiting."""
 
+    def watch(self, partition: int, is_watched: bool) -> None:
+        """Have growth of a partition passed on, or no longer."""
+
     def vacate(self, claim: int, next_sequence_number: int | None) -> None:
         """Give up a reader's place, without waiting."""
 
@@ -67,6 +70,10 @@ class PartitionOwner:
     def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
         """Have a record batch stored."""
         self.link.publish_batch(self.partition, batch, on_durable)
+
+    def watch(self, is_watched: bool) -> None:
+        """Have growth passed on, or no longer."""
+        self.link.watch(self.partition, is_watched)
 
     def facts(self) -> tuple[LogFacts, int]:
         """Ask what is durable, and for the lower bound on arrivals."""

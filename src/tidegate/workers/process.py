@@ -88,6 +88,10 @@ class StoreConnection(asyncio.Protocol):
         self._waiting[request] = on_durable
         self._send(frames.batch_frame(request, partition, bytes(batch.data)))
 
+    def watch(self, partition: int, is_watched: bool) -> None:
+        """Have growth of a partition passed on, or no longer."""
+        self.tell(Kind.WATCH, [partition, is_watched])
+
     def vacate(self, claim: int, next_sequence_number: int | None) -> None:
         """Give up a reader's place, without waiting."""
         self._send(frames.json_frame(Kind.VACATE, [claim, next_sequence_number]))

@@ -103,8 +103,9 @@ class Store:
 
     def _grown(self, number: int) -> None:
         for session in self.sessions:
-            session.unsent_facts[number] = None
-            self.completions.afterwards(session.flush)
+            if number in session.watched:
+                session.unsent_facts[number] = None
+                self.completions.afterwards(session.flush)
 
     def _look(self) -> None:
         for number in list(self._partitions):
@@ -140,6 +141,8 @@ class StoreSession(asyncio.Protocol):
 
     def __init__(self, store: Store, settings: dict[str, Any], on_frame: Callable[[int, Any], None]) -> None:
         self.unsent_facts: dict[int, None] = {}
+        self.watched: set[int] = set()
+        """The partitions that somebody reads there; of others, the worker asks what it needs to know."""
         self._store = store
         self._settings = settings
         self._on_frame = on_frame
@@ -217,6 +220,14 @@ class StoreSession(asyncio.Protocol):
                 self._store.partition(number).log.append_batch(parse_batch(data), partial(self._done, request))
             except (HubError, LogError) as error:
                 self._refuse(request, error)
+        elif kind == Kind.WATCH:
+            number, is_watched = json.loads(content)
+            if is_watched:
+                self.watched.add(number)
+                self.unsent_facts[number] = None
+                self.flush()
+            else:
+                self.watched.discard(number)
         elif kind == Kind.VACATE:
             self._vacate(*json.loads(content))
         elif kind == Kind.NOTE_JOB:
