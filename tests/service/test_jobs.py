@@ -210,7 +210,7 @@ def test_a_running_job_keeps_its_query_if_the_new_one_is_wrong(jobs: Jobs, launc
 def test_a_change_for_another_etag_is_refused(jobs: Jobs) -> None:
     etag = jobs.create("tolls", DOCUMENT).etag
     jobs.scale("tolls", Scale(3))
-    with pytest.raises(Changed, match="job 'tolls' was changed by somebody else"):
+    with pytest.raises(Changed, match="job 'tolls' was changed by another client"):
         jobs.edit("tolls", lambda document: document, etag=etag)
     jobs.edit("tolls", lambda document: document, etag="*")
 
