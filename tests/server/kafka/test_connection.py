@@ -124,6 +124,14 @@ def test_old_clients_send_their_key_without_a_request(server: Server, connect: C
     assert client.ask(Api.METADATA, {"topics": []}).cluster_id == server.namespace.name
 
 
+def test_clients_are_listed_without_their_keys(server: Server, connect: Connect) -> None:
+    client = connect()
+    client.ask(Api.API_VERSIONS, {"client_software_name": "tester", "client_software_version": "7"})
+    (row,) = [row for row in server.client_rows() if row["product"] == "tester 7"]
+    assert (row["name"], row["policies"]) == ("a test", ["RootManageSharedAccessKey"])
+    assert "SAS_KEY_VALUE" not in str(row)
+
+
 # -- producing
 
 

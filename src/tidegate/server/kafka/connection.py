@@ -100,18 +100,7 @@ class KafkaConnection(asyncio.Protocol):
         self._writer: asyncio.Task[None] | None = None
         self._raw_sasl = self._is_stopping = self._is_lost = self._is_full = False
         self._in_flight = 0
-        self._client_id = ""
-
-    def describe(self) -> dict[str, Any]:
-        """Return who this is, for people: no key and no token."""
-        grant = self.session.grant
-        return {
-            "address": self.session.peer,
-            "name": self._client_id,
-            "product": "Kafka",
-            "policies": [] if grant is None else [grant.rule_name],
-            "uses": [],
-        }
+        self._client_id = self._software = ""
 
     # -- what the transport calls
 
@@ -198,6 +187,17 @@ class KafkaConnection(asyncio.Protocol):
     def check_links(self) -> None:
         """Rights are checked with each request."""
 
+    def describe(self) -> dict[str, Any]:
+        """Return who this is and what it uses, for people: no key and no token."""
+        grant = self.session.grant
+        return {
+            "address": self.session.peer,
+            "name": self._client_id,
+            "product": self._software or "Kafka",
+            "policies": [] if grant is None else [grant.rule_name],
+            "uses": ["Kafka's protocol"],
+        }
+
     def choose_reading(self) -> None:
         """Read the socket, or stop reading it, as the limits now ask."""
         if self._is_lost or self._transport.is_closing():
@@ -250,6 +250,7 @@ class KafkaConnection(asyncio.Protocol):
             return
         body = parse_request(header, frame)
         if header.api == Api.API_VERSIONS:
+            self._software = f"{body.client_software_name} {body.client_software_version}".strip()
             self._answer(header, _done(self._loop, {"error_code": ErrorCode.NONE, "api_keys": _api_keys()}))
         elif header.api == Api.SASL_HANDSHAKE:
             self._answer(header, _done(self._loop, self._handshake(header, body.mechanism)))
