@@ -54,6 +54,16 @@ def test_no_more_frames_are_sent_than_the_window_takes() -> None:
     assert len(link.send_deliveries([b"x"] * 5000)) == 2048
 
 
+@pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1])
+def test_the_largest_windows_and_credits_are_no_smaller_than_others(window: int) -> None:
+    """The client for Rust gives a window of 2^32 - 1."""
+    server, link = sending(window, granted=window)
+    assert len(link.send_deliveries([b"x"] * 5000)) == 5000
+    server.receive_data(credit(window, window=window, received=4000, count=4000))
+    assert link.sendable >= 2**31 - 1001
+    assert len(link.send_deliveries([b"x"] * 5000)) == 5000
+
+
 def test_frames_the_peer_has_not_seen_count_against_its_window() -> None:
     server, link = sending(10)
     link.send_deliveries([b"x"] * 10)

@@ -512,9 +512,9 @@ class Link:
             return
         if self.role == "sender":
             if flow.link_credit is not None:
-                limit = (flow.delivery_count or 0) + flow.link_credit
-                ahead = (limit - self.delivery_count) & _SERIAL
-                self.credit = ahead if ahead <= _SERIAL >> 1 else 0
+                unseen = (self.delivery_count - (flow.delivery_count or 0)) & _SERIAL
+                unseen -= 0 if unseen <= _SERIAL >> 1 else _SERIAL + 1
+                self.credit = max(0, min(flow.link_credit - unseen, _SERIAL >> 1))
                 self._draining = flow.drain
                 if self.credit or flow.drain:
                     events.append(Credit(self, self.credit, flow.drain))

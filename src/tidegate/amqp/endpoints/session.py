@@ -402,8 +402,10 @@ class Session:
             return
         blocked = self.remote_incoming_window == 0 or bool(self.held)
         self.next_incoming_id = flow.next_outgoing_id
-        window = ((flow.next_incoming_id or 0) + flow.incoming_window - self.next_outgoing_id) & _SERIAL
-        self.remote_incoming_window = window if window <= _MAX_WINDOW else 0
+        # Ids are serial numbers, but a window is a count: Rust's client gives the largest, 2^32 - 1.
+        unseen = (self.next_outgoing_id - (flow.next_incoming_id or 0)) & _SERIAL
+        unseen -= 0 if unseen < _MAX_WINDOW else _SERIAL + 1
+        self.remote_incoming_window = max(0, min(flow.incoming_window - unseen, _MAX_WINDOW))
         while self.held and self.remote_incoming_window:
             self.outgoing.frames.append(self.held.popleft())
             self._count_sent(1)

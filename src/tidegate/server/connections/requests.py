@@ -291,6 +291,7 @@ def read(
                 "partition": state.partition_id,
                 "begin_sequence_number": state.begin_sequence_number,
                 "last_enqueued_sequence_number": state.last_enqueued_sequence_number,
+                "last_enqueued_sequence_number_epoch": Int(0),  # of geo-replication; the client for Rust requires it
                 "last_enqueued_offset": state.last_enqueued_offset,
                 "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
                 "is_partition_empty": state.is_empty,
