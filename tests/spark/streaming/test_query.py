@@ -42,7 +42,7 @@ def test_a_query_runs_until_it_is_stopped() -> None:
     assert running.status["message"] == "Waiting for data to arrive"
     running.stop()
     assert not running.isActive
-    assert running.status == {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
+    assert running.status == {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False, "notices": []}
     assert running.awaitTermination() is None
     assert running.awaitTermination(1) is True
     assert running.exception() is None
@@ -87,6 +87,20 @@ def test_a_start_does_not_wait_for_an_input_that_is_unreachable_and_a_stop_ends_
     assert running.status["message"] == "input 'i' unreachable since 12:00"
     running.stop()
     assert running.exception() is None
+
+
+def test_what_a_run_says_is_logged_and_in_the_status(caplog: pytest.LogCaptureFixture) -> None:
+    def skips(control: QueryControl) -> None:
+        control.note_opened()
+        control.notice("input 'i', partition 0: 5 events were removed before they were read")
+
+    ended = query(skips).begin()
+    ended.awaitTermination()
+    said = "input 'i', partition 0: 5 events were removed before they were read"
+    assert ended.status["notices"] == [said]
+    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("tidegate.spark.stream", "WARNING", said)
+    ]
 
 
 def test_a_stop_ends_a_pause_between_attempts() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
@@ -18,7 +20,9 @@ from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.job import JobError, Step
 from tidegate.spark.streaming.progress import ProgressLog
 
+_logger = logging.getLogger("tidegate.spark.stream")
 _GRACE_S = 0.7
+_MOST_NOTICES = 100
 _INTERRUPTED_S = 0.4
 
 
@@ -53,6 +57,7 @@ class QueryControl:
         # The number of the latest step that found everything read.
         self._caught_up_step = 0
         self.phase = Phase.INITIALIZING
+        self.notices: deque[str] = deque(maxlen=_MOST_NOTICES)
         self.wait = ""
         self.has_more = False
 
@@ -104,6 +109,8 @@ class QueryControl:
         Raises:
             QueryStopped: the query should stop, so it does not wait.
         """
+        _logger.warning(text)
+        self.notices.append(text)
         if isinstance(text, Waiting):
             self.wait = text
             self._opened.set()
@@ -190,7 +197,11 @@ class StreamingQuery:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it does at the moment: ``message``, ``isDataAvailable`` and ``isTriggerActive``."""
+        """What it does at the moment: ``message``, ``isDataAvailable`` and ``isTriggerActive``, as Spark has them.
+
+        ``notices`` has the latest hundred messages of the run, such as events that it skipped. They are also logged
+        as warnings, by the logger ``tidegate.spark.stream``.
+        """
         control = self._control
         message = control.wait or str(control.phase)
         if control.phase is Phase.FAILED:
@@ -199,6 +210,7 @@ class StreamingQuery:
             "message": message,
             "isDataAvailable": self.isActive and control.has_more,
             "isTriggerActive": self.isActive and control.phase is Phase.PROCESSING,
+            "notices": [str(text) for text in list(control.notices)],
         }
 
     @property
