@@ -6,6 +6,8 @@ end with the next event of every partition, so what is measured is publishing, r
 and fdatasync.
 
     python -m benchmarks.job_live [SECONDS] [EVENTS_PER_SECOND]
+
+TIDEGATE_PLACEMENT=process measures the job in its process instead of on Spark.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ def parent_of(pid: int) -> int:
 
 def main(count: int) -> None:
     """Start the jobs one after the other, then watch them."""
+    os.environ.setdefault("TIDEGATE_PLACEMENT", "process")
     folder = Path(tempfile.mkdtemp())
     config = NamespaceConfig(name="n", event_hubs=(EventHubConfig(name="eh", partition_count=4),))
     with BackgroundServer(config, folder / "hub") as server, Jobs(folder / "service") as jobs:
