@@ -12,6 +12,7 @@ from tidegate.hub.access import sign
 from tidegate.server import Server
 
 READ_HUB = {"operation": "READ", "type": "com.microsoft:eventhub"}
+READ_PARTITION = {"operation": "READ", "type": "com.microsoft:partition"}
 SOON, AGO = 600, -1
 
 
@@ -35,6 +36,22 @@ TOKENS: list[tuple[str, Callable[[str], object], int]] = [
     ("bytes", lambda hub: signed(hub).encode(), 400),
     ("a number", lambda hub: 7, 400),
 ]
+
+
+def test_a_partition_has_what_each_client_asks_for(server: Server, sign_in: Callable[..., RawClient], hub: str) -> None:
+    raw = sign_in(server, hub)
+    body = raw.request("$management", READ_PARTITION | {"name": hub, "partition": "0"})["body"]
+    assert body["last_enqueued_sequence_number_epoch"] == 0  # the client for Rust refuses an answer without it
+    assert {
+        "begin_sequence_number",
+        "last_enqueued_sequence_number",
+        "last_enqueued_offset",
+        "last_enqueued_time_utc",
+        "is_partition_empty",
+        "name",
+        "partition",
+        "type",
+    } <= set(body)
 
 
 @pytest.mark.parametrize("signed_in", [False, True], ids=["alone", "with a token on $cbs"])
