@@ -36,7 +36,7 @@ def test_the_image_s_command_is_one_that_up_takes() -> None:
     assert name == "up"
     options = options_of_up(arguments)
     assert (str(options["config"]), options["host"], options["amqp_port"]) == (CONFIG_IN_IMAGE, "0.0.0.0", 5672)
-    assert f"EXPOSE {options['amqp_port']} {options['http_port']}\n" in text("Dockerfile")
+    assert f"EXPOSE {options['amqp_port']} {options['http_port']} 9092\n" in text("Dockerfile")
 
 
 def test_the_image_has_no_root_and_looks_after_itself() -> None:

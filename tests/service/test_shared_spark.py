@@ -71,7 +71,8 @@ def host_of(jobs: Jobs) -> int:
 
 def states(folder: Path) -> set[str]:
     """Return the names of the states that jobs have on the shared Spark, each that of its owner and run."""
-    return {path.name for path in (folder / "service").rglob("tidegate-*") if path.is_dir()}
+    # Unlike rglob, os.walk leaves out a folder that is removed meanwhile.
+    return {name for _, folders, _ in os.walk(folder / "service") for name in folders if name.startswith("tidegate-")}
 
 
 def runs_on_spark(jobs: Jobs, name: str) -> bool:

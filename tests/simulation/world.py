@@ -197,7 +197,7 @@ class World:
             self._folder / "machine" / "hub", _CONFIG, clock=self._clock, committer=self._committer
         )
         for partition in self._namespace.event_hub(HUB).partitions:
-            (self.directory(partition.partition_id) / "log-id").write_text("simulated", encoding="ascii")
+            (partition.log.directory / "log-id").write_text("simulated", encoding="ascii")
 
     def _stop_hub(self) -> None:
         """Stop in order: what waits is written and answered."""

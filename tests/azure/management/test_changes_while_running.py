@@ -172,7 +172,7 @@ def test_a_hub_that_cannot_be_stored_is_refused_with_the_reason(api: Api, monkey
     def full(*_: Any, **__: Any) -> None:
         raise LogError("cannot open the log: no space left")
 
-    monkeypatch.setattr("tidegate.hub.registry.open_partitions", full)
+    monkeypatch.setattr("tidegate.hub.backend.open_partitions", full)
     answer = api.call("PUT", f"{NAMESPACE}/eventhubs/no-room", {})
     assert (answer.status, answer.code) == (500, "InternalError")
     assert "no space left" in answer.json["error"]["message"]
