@@ -51,7 +51,7 @@ _NUMERIC = frozenset({Kind.BIGINT, Kind.FLOAT, Kind.BIT})
 _WIDEST = 2**40
 """Numbers within a range of this size are used as codes directly."""
 _LONG = 128
-"""Characters of the JSON of records and arrays that are told apart by a hash of it."""
+"""Characters of the JSON of records and arrays that are compared by a hash."""
 
 
 @dataclass(frozen=True, slots=True)

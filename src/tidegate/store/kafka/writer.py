@@ -22,7 +22,7 @@ MAX_BATCH_BYTES = 900_000
 """A record batch is closed before it gets larger; Kafka's own limit (max.message.bytes) is 1,048,588 by default."""
 MAX_PENDING_BYTES = 64 << 20
 DELIVERY_TIMEOUT_S = 20.0
-"""How long appends are retried before their publishers are told to try again."""
+"""How long appends are retried before their publishers get a retryable error."""
 _RECORD_BYTES = 24
 _MAX_SEQUENCE = 2**31 - 1
 
