@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.hub.support import message
 from tidegate.amqp.encoding.codec import decode
+from tidegate.amqp.encoding.types import Int
 from tidegate.amqp.messages.message import (
     DecodeError,
     Message,
@@ -30,7 +31,9 @@ from tidegate.amqp.messages.sections import (
     SEQUENCE,
     VALUE,
 )
+from tidegate.hub import checks
 from tidegate.hub.checks import check_event, check_events
+from tidegate.hub.producers import PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER
 
 SHAPES: list[Any] = [
     Message(body_kind="data", body=[b"x"]),
@@ -51,6 +54,17 @@ SHAPES: list[Any] = [
         properties=Properties(message_id="m", subject="s"),
         application_properties={"n": 1, "t": "u" * 300},
         message_annotations={"b": [1]},
+    ),
+    *(
+        Message(body_kind="data", body=[b"x"], message_annotations=annotations, application_properties=properties)
+        for number in (Int(1), Int(2))
+        for annotations in (
+            {PRODUCER_SEQUENCE_NUMBER: number, PRODUCER_ID: 5},
+            {"x-opt-partition-key": "key", PRODUCER_SEQUENCE_NUMBER: number, "a": "é"},
+            {"long": "k" * 300, PRODUCER_SEQUENCE_NUMBER: number},
+            {PRODUCER_SEQUENCE_NUMBER: number, "long": "k" * 300},
+        )
+        for properties in (None, {"a": "b"})
     ),
 ]
 
@@ -219,3 +233,26 @@ def test_annotations_are_found_behind_events_without() -> None:
     assert check_events([plain, keyed, plain])
     assert check_events([plain, plain, plain + keyed[: -len(plain)] + plain])
     assert not check_events([])
+
+
+@pytest.mark.parametrize("key", [{}, {"x-opt-partition-key": "key"}])
+@pytest.mark.parametrize("number_first", [True, False])
+def test_events_that_differ_in_their_producers_number_are_taken_apart_once(
+    key: dict[str, Any], number_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_apart: list[bytes] = []
+    walk = checks._walk
+
+    def counted(event: bytes) -> tuple[int, bool]:
+        taken_apart.append(event)
+        return walk(event)
+
+    monkeypatch.setattr(checks, "_walk", counted)
+    events = []
+    for number in range(1_000, 1_100):  # a number below 128 is encoded in one byte
+        numbered = {PRODUCER_SEQUENCE_NUMBER: Int(number)}
+        annotations = {**numbered, PRODUCER_ID: 5, **key} if number_first else {**key, PRODUCER_ID: 5, **numbered}
+        body = [b"x" * (number - 900)]
+        events.append(encode_message(Message(body_kind="data", body=body, message_annotations=annotations)))
+    assert check_events(events)
+    assert len(taken_apart) == 1

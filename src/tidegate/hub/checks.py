@@ -30,6 +30,7 @@ from tidegate.amqp.messages.message import (
     decode,
     sections,
 )
+from tidegate.hub.producers import PRODUCER_SEQUENCE_NUMBER
 
 _EMPTY_MAP = b"\x00\x53\x72\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
 _KEYED = b"\xa3\x13x-opt-partition-key\xa1"
@@ -42,6 +43,10 @@ def _heads(codes: Iterable[int], constructor: int) -> frozenset[bytes]:
     return frozenset(bytes((0, 0x53, code, constructor)) for code in codes)
 
 
+_SHORT_ANNOTATIONS, _LONG_ANNOTATIONS = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
+# The annotation's name and the constructor of an int of four bytes.
+_NUMBERED = bytes((0xA3, len(PRODUCER_SEQUENCE_NUMBER))) + PRODUCER_SEQUENCE_NUMBER.encode("ascii") + b"\x71"
+_NUMBER_BYTES = 4
 _TWO_U32 = Struct(">II").unpack_from
 _REMEMBERED_BYTES = 256
 _BINARY8, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0xA0, 0xA1, 0xA3, 0xC0, 0xC1
@@ -62,18 +67,42 @@ def check_events(events: Iterable[bytes]) -> bool:
     """Check each event, and return whether any may have message annotations.
 
     Cheaper than repeated check_event(): events of one publisher begin alike, and a prefix found valid is remembered.
+    Those of an idempotent producer begin alike but for their number, which may be any.
     """
-    annotated, beginning, start = False, b"", 0
+    annotated, beginning, rest, rest_at, start = False, b"", b"", 0, 0
     for event in events:
         left = len(event) - start
-        if left >= 8 and event.startswith(beginning):
+        if left >= 8 and event.startswith(beginning) and event.startswith(rest, rest_at):
             head, size = _TWO_U32(event, start)
             if (head in _LONG_HEADS and size == left - 8) or (head in _SHORT_HEADS and size >> 24 == left - 5):
                 continue
         start, has_annotations = _walk(event)
-        beginning = event[:start]
+        if has_annotations and not start:
+            start = max(section.start for section in sections(event))
+        number = _place_of_number(event) if has_annotations else 0
+        rest_at = number + _NUMBER_BYTES if number else start
+        beginning, rest = event[: number or start], event[rest_at:start]
         annotated |= has_annotations
     return annotated
+
+
+def _place_of_number(event: bytes) -> int:
+    """Return where a valid event has its producer's number; 0 if it has none among the first, short annotations."""
+    head = event[:4]
+    if head not in (_SHORT_ANNOTATIONS, _LONG_ANNOTATIONS):
+        return 0
+    position, end = (6, 5 + event[4]) if head == _SHORT_ANNOTATIONS else (12, 8 + int.from_bytes(event[4:8], "big"))
+    while position < end:
+        if event.startswith(_NUMBERED, position):
+            return position + len(_NUMBERED)
+        for _ in range(2):
+            size = _SIMPLE_SIZES[event[position]]
+            if size < 0:
+                if event[position] not in (_BINARY8, _STRING8, _SYMBOL8):
+                    return 0
+                size = 1 + event[position + 1]
+            position += 1 + size
+    return 0
 
 
 def check_event(event: bytes) -> None:
