@@ -506,7 +506,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/spark/test_project.py": ("cli/job/run",),
     "tests/spark/test_python.py": ("spark_python",),
     "tests/spark/test_sink.py": (
-        "spark/publication",
         "spark/sink_options",
         "spark/sink_rows",
     ),

@@ -31,14 +31,17 @@ _SHORT_BODY = 255
 
 
 class EventTemplate:
-    """The head of events with the same annotations and properties."""
+    """The head of events with the same annotations and properties.
 
-    __slots__ = ("_after", "_before")
+    Attributes:
+        before, after: the head around the number, which has four bytes; ``after`` is None if there is no number.
+    """
+
+    __slots__ = ("after", "before")
 
     def __init__(self, before: bytes, after: bytes | None) -> None:
-        """``before`` and ``after``: the head around the number; ``after`` is None if there is no number."""
-        self._before = before
-        self._after = after
+        self.before = before
+        self.after = after
 
     @classmethod
     def of(
@@ -58,9 +61,9 @@ class EventTemplate:
         data = (
             b"\x00Su\xa0" + size.to_bytes(1, "big") if size <= _SHORT_BODY else b"\x00Su\xb0" + size.to_bytes(4, "big")
         )
-        if self._after is None:
-            return self._before + data + body
-        return self._before + (number % _NUMBERS).to_bytes(4, "big") + self._after + data + body
+        if self.after is None:
+            return self.before + data + body
+        return self.before + (number % NUMBERS).to_bytes(4, "big") + self.after + data + body
 
 
 def _head(annotations: Mapping[str, Any], properties: Mapping[str, Any] | None) -> bytes:
@@ -80,7 +83,7 @@ PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_EPOCH = "com.microsoft:producer-epoch"
 PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
 _PARTITION_KEY = "x-opt-partition-key"
-_NUMBERS = 2**31  # a number is a non-negative 32-bit integer that wraps
+NUMBERS = 2**31  # a number is a non-negative 32-bit integer that wraps
 _LAST_EPOCH = 2**15 - 1
 _BATCH_OVERHEAD_BYTES = 512
 _SECTION_OVERHEAD_BYTES = 8
@@ -198,6 +201,10 @@ class Producer(HubClient):
         size = self._partitions[partition].max_message_size
         return int(size or _DEFAULT_BATCH_BYTES) - _BATCH_OVERHEAD_BYTES - _SECTION_OVERHEAD_BYTES
 
+    def batch_room(self, partition: str) -> int:
+        """Return the largest size of a batch in bytes, with the head of each event's data section."""
+        return self.room(partition) + _SECTION_OVERHEAD_BYTES
+
     def encoded(self, partition: str, event: OutgoingEvent, number: int) -> bytes:
         """Return an event encoded for publishing; ``number`` counts the producer's events in the partition from 1."""
         return encoded_event(event, self._standings.get(partition), number)
@@ -209,7 +216,11 @@ class Producer(HubClient):
             RefusedError: The hub refuses a batch; no later events of its partition were sent.
             ClientError: The connection breaks; events of this call may or may not be stored.
         """
-        waiting = {partition: list(self._batches(partition, some)) for partition, some in events.items() if some}
+        self.publish_batches({partition: self._batches(partition, some) for partition, some in events.items()})
+
+    def publish_batches(self, batches: Mapping[str, Sequence[bytes]]) -> None:
+        """Publish batches, each a data section for every event; otherwise like `publish_to_partitions`."""
+        waiting = {partition: [*some] for partition, some in batches.items() if some}
         while waiting:
             self._unanswered = {}
             for partition in list(waiting):
@@ -225,7 +236,7 @@ class Producer(HubClient):
                 self._check(link)
 
     def _batches(self, partition: str, events: Sequence[bytes]) -> list[bytes]:
-        room = self.room(partition) + _SECTION_OVERHEAD_BYTES
+        room = self.batch_room(partition)
         batches: list[list[bytes]] = []
         size = room
         for event in events:
@@ -281,7 +292,7 @@ def encoded_event(event: OutgoingEvent, standing: ProducerProgress | None, numbe
     if standing is not None:
         annotations[PRODUCER_ID] = standing.producer_id
         annotations[PRODUCER_EPOCH] = Short(standing.epoch)
-        annotations[PRODUCER_SEQUENCE_NUMBER] = Int(number % _NUMBERS)
+        annotations[PRODUCER_SEQUENCE_NUMBER] = Int(number % NUMBERS)
     return encode_message(
         Message(
             message_annotations=annotations or None,
@@ -296,4 +307,4 @@ def encoded_event(event: OutgoingEvent, standing: ProducerProgress | None, numbe
 def _stored(link: Link, known: int) -> int:
     """Return how many events the hub has stored, of which it says the number that wraps; about ``known`` of them."""
     number = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
-    return known + (number - known + _NUMBERS // 2) % _NUMBERS - _NUMBERS // 2
+    return known + (number - known + NUMBERS // 2) % NUMBERS - NUMBERS // 2

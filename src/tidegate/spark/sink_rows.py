@@ -46,12 +46,20 @@ _ROWS_AT_ONCE = 4_096
 
 @dataclass(frozen=True, slots=True)
 class SinkRows:
-    """Some rows to publish, a list for each column; a column that the DataFrame does not have is None."""
+    """Some rows to publish; a column that the DataFrame does not have is None.
 
-    bodies: Sequence[bytes | str | None]
-    keys: Sequence[str | None] | None
-    partitions: Sequence[Any] | None
+    Attributes:
+        bodies: binary. keys, partitions: text.
+        properties: of each row, pairs or a mapping.
+    """
+
+    bodies: pa.Array
+    keys: pa.Array | None
+    partitions: pa.Array | None
     properties: Sequence[Any] | None
+
+    def __len__(self) -> int:
+        return len(self.bodies)
 
 
 class SinkColumns:
@@ -83,17 +91,28 @@ class SinkColumns:
         rows = iter(given)
         for first in rows:
             if isinstance(first, pa.RecordBatch):
-                yield self._part([column.to_pylist() for column in first.columns])
+                yield self._part(first.columns)
                 continue
             some: list[Row] = [first, *islice(rows, _ROWS_AT_ONCE - 1)]
             yield self._part(list(zip(*some, strict=True)))
 
-    def _part(self, columns: Sequence[Sequence[Any]]) -> SinkRows:
-        def of(meaning: str) -> Sequence[Any] | None:
+    def _part(self, columns: Sequence[Any]) -> SinkRows:
+        def of(meaning: str, type_: pa.DataType) -> pa.Array | None:
             place = self._places.get(meaning)
-            return None if place is None else columns[place]
+            return None if place is None else _array(columns[place], type_)
 
-        return SinkRows(columns[self._places[_BODY]], of(_KEY), of(_PARTITION), of(_PROPERTIES))
+        place = self._places.get(_PROPERTIES)
+        given = None if place is None else columns[place]
+        properties = given.to_pylist() if isinstance(given, pa.Array) else given
+        return SinkRows(of(_BODY, pa.binary()), of(_KEY, pa.string()), of(_PARTITION, pa.string()), properties)
+
+
+def _array(values: Any, type_: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values.cast(type_)
+    if pa.types.is_binary(type_):
+        return pa.array([value.encode() if isinstance(value, str) else value for value in values], type_)
+    return pa.array([None if value is None else str(value) for value in values], type_)
 
 
 def _check_type(field: StructField, meaning: str) -> None:
