@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.amqp import Message, encode_message
+from tidegate.amqp.encoding.types import Int
 from tidegate.client.event import decode
+from tidegate.client.producer import PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER
 from tidegate.connectors.model.messages import Messages
+from tidegate.spark import source_columns
 from tidegate.spark.source_columns import COLUMNS, record_batch
 
 
@@ -19,6 +23,21 @@ def message(head: tuple[str | None, dict[str, str] | None], body: Any, kind: str
     annotations = None if key is None else {"x-opt-partition-key": key, "x-opt-publisher": key, "other": 1}
     return encode_message(
         Message(message_annotations=annotations, application_properties=properties, body_kind=kind, body=body)
+    )
+
+
+@st.composite
+def numbered(draw: st.DrawFn) -> bytes:
+    """An event of an idempotent producer, or one that has the same bytes somewhere else, or twice."""
+    name = PRODUCER_SEQUENCE_NUMBER
+    number: Any = draw(st.builds(Int, st.integers(0, 2**31 - 1)) | st.just(7) | st.just("text"))
+    lookalike = bytes((0xA3, len(name))) + name.encode() + b"q\x00\x00\x00" + draw(st.binary(max_size=3))
+    others = draw(st.sampled_from([{}, {"x-opt-partition-key": "a"}, {PRODUCER_ID: 3}, {"other": lookalike}]))
+    properties = draw(st.sampled_from([None, {"a": "b"}, {"a": lookalike}, {name: Int(3)}]))
+    annotations = draw(st.sampled_from([{name: number, **others}, {**others, name: number}, others]))
+    body = draw(st.binary(max_size=4))
+    return encode_message(
+        Message(message_annotations=annotations, application_properties=properties, body_kind="data", body=[body])
     )
 
 
@@ -33,7 +52,9 @@ OTHER = st.builds(lambda head, body: message(head, [body, body], "data"), HEADS,
 )
 
 
-@given(st.lists(DATA, min_size=1, max_size=30) | st.lists(DATA | OTHER, min_size=1, max_size=30))
+@given(
+    st.one_of(st.lists(each, min_size=1, max_size=30) for each in (DATA, DATA | OTHER, numbered(), numbered() | DATA))
+)
 def test_columns_are_what_each_event_says(events: list[bytes]) -> None:
     count = len(events)
     messages = Messages(
@@ -52,3 +73,35 @@ def test_columns_are_what_each_event_says(events: list[bytes]) -> None:
         assert dict(row["properties"]) == details.properties
         assert dict(row["systemProperties"]) == details.system_properties
     assert record_batch(messages, "3", ("offset", "body")).schema.names == ["offset", "body"]
+
+
+def test_heads_that_differ_in_a_producers_number_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the sink's own events do, each of which was decoded."""
+    decoded: list[bytes] = []
+
+    def details(head: bytes) -> Any:
+        decoded.append(head)
+        return decode(head + b"\x00Su\xa0\x00")[1]
+
+    monkeypatch.setattr(source_columns, "_details_of_head", details)
+    keys = [None, "a", "b"]
+    events = []
+    first = 1_000  # a number below 128 is encoded in one byte
+    for n in range(3_000):
+        annotations = {PRODUCER_SEQUENCE_NUMBER: Int(first + n), PRODUCER_ID: 5} | (
+            {} if keys[n % 3] is None else {"x-opt-partition-key": keys[n % 3]}
+        )
+        events.append(encode_message(Message(message_annotations=annotations, body_kind="data", body=[b"body"])))
+    messages = Messages(
+        sequence_numbers=np.arange(len(events)),
+        enqueued_times_ms=np.arange(len(events)),
+        positions=[""] * len(events),
+        buffer=b"".join(events),
+        ends=np.cumsum([len(event) for event in events]),
+    )
+    rows = record_batch(messages, "0", ("partitionKey", "systemProperties")).to_pylist()
+    assert [dict(row["systemProperties"])[PRODUCER_SEQUENCE_NUMBER] for row in rows] == [
+        str(first + n) for n in range(3_000)
+    ]
+    assert [row["partitionKey"] for row in rows] == keys * 1_000
+    assert len(set(decoded)) <= 2 * len(keys)

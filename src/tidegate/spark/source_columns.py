@@ -2,12 +2,15 @@
 
 An encoded event is a head (annotations and properties) and a body. Bodies are cut out of the buffer by Arrow. Heads are
 mostly the same few bytes again and again, such as one for each partition key, so each distinct head is decoded once and
-its columns are repeated.
+its columns are repeated. The heads of an idempotent producer differ in the number of the event; they are compared
+without it, and the number is put back into the column.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,13 +19,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.amqp import parse_message
+from tidegate.amqp import DecodeError, parse_message
 from tidegate.client.event import Details, details_of
+from tidegate.client.producer import PRODUCER_SEQUENCE_NUMBER
 from tidegate.connectors.model.messages import Messages, bodies, body_spans, details
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _EMPTY_BODY = b"\x00Su\xa0\x00"
 _REMEMBERED_HEADS = 10_000
+# The annotation with the number that an idempotent producer gives an event: a symbol, and an int of four bytes.
+_NUMBER = re.compile(re.escape(bytes((0xA3, len(PRODUCER_SEQUENCE_NUMBER))) + PRODUCER_SEQUENCE_NUMBER.encode() + b"q"))
+_NUMBER_BYTES = 4
+_NO_NUMBER = np.int64(-(2**63))
 # Before a body of up to 255 bytes are 00 53 75 a0 and a byte of size, before a longer one 00 53 75 b0 and four.
 _LONG_BODY, _SHORT_BYTES, _LONG_BYTES = 0xB0, 5, 8
 
@@ -39,7 +47,7 @@ class _Batch:
         body_start, body_end = body_spans(messages.buffer, starts, messages.ends)
         self._regular = bool((body_start >= 0).all())
         self._starts, self._body_start, self._body_end = starts, body_start, body_end
-        self._details: tuple[list[Details], pa.Array] | None = None
+        self._details: _DistinctDetails | None = None
 
     def bodies(self) -> pa.Array:
         """Return the bodies."""
@@ -49,19 +57,88 @@ class _Batch:
 
     def of_details(self, value: Callable[[Details], Any], kind: pa.DataType) -> pa.Array:
         """Return a column of what the heads say."""
-        if self._details is None:
-            self._details = self._distinct_details()
-        distinct, places = self._details
-        return pa.array([value(one) for one in distinct], kind).take(places)
+        return self._distinct_details().column(value, kind)
 
-    def _distinct_details(self) -> tuple[list[Details], pa.Array]:
-        """Return the details of each distinct head, and for each event which of them it has."""
-        if not self._regular:
-            return details(self.messages), pa.array(np.arange(len(self.messages.ends)))
-        octets = np.frombuffer(self.messages.buffer, dtype=np.uint8)
-        descriptor = np.where(octets[self._body_start - _SHORT_BYTES] == _LONG_BODY, _LONG_BYTES, _SHORT_BYTES)
-        heads = _cut(self.messages.buffer, self._starts, self._body_start - descriptor).dictionary_encode()
-        return [_details_of_head(head) for head in heads.dictionary.to_pylist()], heads.indices
+    def system_properties(self) -> pa.Array:
+        """Return the annotations other than the broker's, and AMQP's own properties."""
+        column = self.of_details(lambda one: list(one.system_properties.items()), _TEXT_MAP)
+        return self._distinct_details().with_numbers(column)
+
+    def _distinct_details(self) -> _DistinctDetails:
+        if self._details is None:
+            if self._regular:
+                octets = np.frombuffer(self.messages.buffer, dtype=np.uint8)
+                is_long = octets[self._body_start - _SHORT_BYTES] == _LONG_BODY
+                head_end = self._body_start - np.where(is_long, _LONG_BYTES, _SHORT_BYTES)
+                self._details = _DistinctDetails.of(_cut(self.messages.buffer, self._starts, head_end))
+            else:
+                count = len(self.messages.ends)
+                self._details = _DistinctDetails(details(self.messages), np.arange(count), np.full(count, _NO_NUMBER))
+        return self._details
+
+
+@dataclass(frozen=True, slots=True)
+class _DistinctDetails:
+    """The details of n heads.
+
+    Attributes:
+        distinct: those that differ in more than a producer's number.
+        places: int64[n], which of them each head has.
+        numbers: int64[n], the producer's numbers that are not in ``distinct``; `_NO_NUMBER` for none.
+    """
+
+    distinct: list[Details]
+    places: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, heads: pa.Array) -> _DistinctDetails:
+        """Decode heads, each distinct one once."""
+        unnumbered, numbers = _without_numbers(heads)
+        encoded = unnumbered.dictionary_encode()
+        places = encoded.indices.to_numpy().astype(np.int64)
+        distinct = encoded.dictionary.to_pylist()
+        numbered = np.zeros(len(distinct), dtype=np.bool_)
+        numbered[places[numbers != _NO_NUMBER]] = True
+        if any(numbered[place] and not _is_number_alone(head) for place, head in enumerate(distinct)):
+            # The bytes were somewhere else, such as in a property's value.
+            encoded, numbers = heads.dictionary_encode(), np.full(len(heads), _NO_NUMBER)
+            places, distinct = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+        return cls([_details_of_head(head) for head in distinct], places, numbers)
+
+    def column(self, value: Callable[[Details], Any], kind: pa.DataType) -> pa.Array:
+        """Return a column of a value of the details, without numbers."""
+        return pa.array([value(one) for one in self.distinct], kind).take(pa.array(self.places))
+
+    def with_numbers(self, column: pa.Array) -> pa.Array:
+        """Return the column of system properties with the producer's numbers."""
+        numbered = self.numbers != _NO_NUMBER
+        if not numbered.any():
+            return column
+        of_numbered = np.repeat(numbered, np.diff(column.offsets.to_numpy()))
+        names = column.keys
+        replaced = pc.and_(pc.equal(names, PRODUCER_SEQUENCE_NUMBER), pa.array(of_numbered))
+        texts = pa.array(self.numbers[numbered]).cast(pa.string())
+        return pa.MapArray.from_arrays(column.offsets, names, pc.replace_with_mask(column.items, replaced, texts))
+
+
+def _without_numbers(heads: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return heads with 0 in place of a producer's number, and the numbers; `_NO_NUMBER` for heads without one."""
+    numbers = np.full(len(heads), _NO_NUMBER)
+    _, offsets_buffer, values = heads.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(heads) + 1).astype(np.int64)
+    content = values.to_pybytes() if values is not None else b""
+    found = np.array([match.end() for match in _NUMBER.finditer(content)], dtype=np.int64)
+    rows = np.searchsorted(offsets, found, side="left") - 1
+    inside = found + _NUMBER_BYTES <= offsets[rows + 1]
+    once = np.bincount(rows, minlength=len(heads))[rows] == 1
+    found, rows = found[inside & once], rows[inside & once]
+    octets = np.frombuffer(content, dtype=np.uint8).copy()
+    each = found[:, None] + np.arange(_NUMBER_BYTES)
+    numbers[rows] = octets[each].copy().view(">i4")[:, 0]
+    octets[each] = 0
+    buffers = [None, offsets_buffer, pa.py_buffer(octets)]
+    return pa.Array.from_buffers(pa.binary(), len(heads), buffers), numbers
 
 
 COLUMNS: dict[str, tuple[str, Column]] = {
@@ -79,10 +156,7 @@ COLUMNS: dict[str, tuple[str, Column]] = {
         "map<string,string>",
         lambda batch: batch.of_details(lambda one: list(one.properties.items()), _TEXT_MAP),
     ),
-    "systemProperties": (
-        "map<string,string>",
-        lambda batch: batch.of_details(lambda one: list(one.system_properties.items()), _TEXT_MAP),
-    ),
+    "systemProperties": ("map<string,string>", _Batch.system_properties),
 }
 """Spark's type of each column of the source, and how it is made."""
 
@@ -91,6 +165,24 @@ def record_batch(messages: Messages, partition: str, columns: Sequence[str]) -> 
     """Return some columns of consecutive messages of a partition."""
     batch = _Batch(messages, partition)
     return pa.record_batch([COLUMNS[name][1](batch) for name in columns], names=list(columns))
+
+
+@lru_cache(_REMEMBERED_HEADS)
+def _is_number_alone(head: bytes) -> bool:
+    """Return whether a head says that its producer's number is 0, and nothing else follows from the number."""
+    place = _NUMBER.search(head)
+    if place is None:
+        return False
+    one = head[: place.end()] + (1).to_bytes(_NUMBER_BYTES, "big") + head[place.end() + _NUMBER_BYTES :]
+    try:
+        zero, other = _details_of_head(head), _details_of_head(one)
+    except DecodeError:
+        # The bytes were a part of something else, which this has broken.
+        return False
+    name = PRODUCER_SEQUENCE_NUMBER
+    return zero.system_properties.get(name) == "0" and other == replace(
+        zero, system_properties={**zero.system_properties, name: "1"}
+    )
 
 
 @lru_cache(_REMEMBERED_HEADS)
