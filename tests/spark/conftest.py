@@ -18,7 +18,19 @@ from tidegate.server import BackgroundServer
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundServer]:
     """A hub with some event hubs of three partitions."""
-    names = ("read", "stream", "limited", "available", "remote", "job", "killed", "live", "empty", "history")
+    names = (
+        "read",
+        "stream",
+        "limited",
+        "available",
+        "remote",
+        "job",
+        "killed",
+        "live",
+        "empty",
+        "history",
+        "filtered",
+    )
     sinks = ("columns", "names", "spread", "large", "transaction", "order", "uuid", "from", "to", "refused")
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in (*names, *(f"sink-{name}" for name in sinks)))
     with BackgroundServer(NamespaceConfig(name="spark", event_hubs=hubs), tmp_path_factory.mktemp("hub")) as server:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +40,7 @@ from tidegate.spark.read_limits import (
 )
 from tidegate.spark.sink import stream_writer_for, writer_for
 from tidegate.spark.source_columns import COLUMNS, record_batch
+from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 _BATCH_EVENTS = 16_384
@@ -60,7 +61,8 @@ class EventHubsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``."""
-        return EventHubsReader(Options.parse(dict(self.options), streaming=False), selected_columns(schema))
+        kind = FilteringReader if filters_are_offered() else EventHubsReader
+        return kind(Options.parse(dict(self.options), streaming=False), selected_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader for ``spark.readStream``."""
@@ -89,6 +91,7 @@ class EventHubsReader(ReachesExecutors, DataSourceReader):
     def __init__(self, options: Options, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
+        self._selected = SelectedEvents()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a range for each hub partition, cut if it is long."""
@@ -96,6 +99,8 @@ class EventHubsReader(ReachesExecutors, DataSourceReader):
         try:
             start = _resolve(log, self._options.starting_position)
             end = _resolve(log, self._options.ending_position)
+            if self._selected != SelectedEvents():
+                start, end = self._selected.cut(log, start, end)
             return _ranges(log, start, end, self._options.events_per_task)
         finally:
             log.close()
@@ -103,6 +108,17 @@ class EventHubsReader(ReachesExecutors, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of one range."""
         return _read(partition, self._columns)
+
+
+class FilteringReader(EventHubsReader):
+    """A batch of the events that the filters of a query leave."""
+
+    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:
+        """Read only what the filters leave, and yield those that Spark has to evaluate."""
+        for each in filters:
+            self._selected, taken = self._selected.with_filter(each)
+            if not taken:
+                yield each
 
 
 class EventHubsStreamReader(ReachesExecutors, DataSourceStreamReader, SupportsTriggerAvailableNow):
