@@ -17,7 +17,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/server/kafka/test_connection.py": (
         "server/kafka/groups_api",
         "server/kafka/records_api",
-        "server/kafka/requests",
         "server/kafka/session",
         "server/kafka/topics_api",
     ),

@@ -156,6 +156,19 @@ class Access:
             raise Unauthorized("the key or its name is not valid")
         return found
 
+    def check_connection_string(self, text: str, now_s: float) -> Grant:
+        """Verify a connection string with a key or a shared access signature. Raises Unauthorized."""
+        fields = {}
+        for part in text.split(";"):
+            field_name, _, value = part.partition("=")
+            fields[field_name.strip().lower()] = value.strip()
+        if "sharedaccesssignature" in fields:
+            return self.check_token(fields["sharedaccesssignature"], now_s)
+        name, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
+        if not name or not key:
+            raise Unauthorized("the password must be a connection string with SharedAccessKeyName and SharedAccessKey")
+        return self.check_key(name, key)
+
     def _candidates(self, levels: Sequence[str], names: Sequence[str]) -> list[tuple[str, AccessRule]]:
         """Return the rules of those names, or one with unknown keys if none exist, so that both take the same time."""
         table = self.rule_table

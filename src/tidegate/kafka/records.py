@@ -292,13 +292,8 @@ def _columns(
     values: list[bytes | None] = []
     headers: list[tuple[Header, ...]] = []
     known_headers: dict[bytes, tuple[Header, ...]] = {}
-    add_time, add_offset, add_key, add_value, add_headers = (
-        times.append,
-        offsets.append,
-        keys.append,
-        values.append,
-        headers.append,
-    )
+    add_time, add_offset, add_headers = times.append, offsets.append, headers.append
+    key_and_value = (keys.append, values.append)
     at = 0
     for _ in repeat(None, count):
         number = body[at]
@@ -316,30 +311,19 @@ def _columns(
         if number >= 0x80:
             number, at = _varint(body, at, number)
         add_offset(number)
-        number = body[at]
-        at += 1
-        if number == 1:
-            add_key(None)
-        else:
+        for add in key_and_value:
+            number = body[at]
+            at += 1
+            if number == 1:
+                add(None)
+                continue
             if number >= 0x80:
                 number, at = _varint(body, at, number)
             start = at
             at += number >> 1
-            add_key(body[start:at])
+            add(body[start:at])
             if number & 1:
-                raise BatchCorrupt("a key has a negative length")
-        number = body[at]
-        at += 1
-        if number == 1:
-            add_value(None)
-        else:
-            if number >= 0x80:
-                number, at = _varint(body, at, number)
-            start = at
-            at += number >> 1
-            add_value(body[start:at])
-            if number & 1:
-                raise BatchCorrupt("a value has a negative length")
+                raise BatchCorrupt("a key or a value has a negative length")
         number = body[at]
         at += 1
         if number:

@@ -33,8 +33,7 @@ from tidegate.server.context.settings import ServerSettings
 from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.http.listener import WebListener
 from tidegate.server.http.routing import RouteGroup
-from tidegate.server.kafka.connection import KafkaConnection, listen_kafka
-from tidegate.server.kafka.requests import KafkaRequests
+from tidegate.server.kafka.connection import KafkaConnection, KafkaRequests, listen_kafka
 from tidegate.server.transports.strangers import Strangers
 from tidegate.server.transports.transport import Listener, ListenOptions, Transport, UnknownTransport, listen
 

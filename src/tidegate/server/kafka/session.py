@@ -63,18 +63,7 @@ class Session:
             raise Unauthorized("the client's SASL PLAIN message cannot be read") from None
         if user != USER:
             raise Unauthorized(f"the user must be {USER}, and the password a connection string")
-        fields = {}
-        for part in password.split(";"):
-            field_name, _, value = part.partition("=")
-            fields[field_name.strip().lower()] = value.strip()
-        access = self.namespace.access
-        if "sharedaccesssignature" in fields:
-            self.grant = access.check_token(fields["sharedaccesssignature"], time.time())
-            return
-        name, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
-        if not name or not key:
-            raise Unauthorized("the password must be a connection string with SharedAccessKeyName and SharedAccessKey")
-        self.grant = access.check_key(name, key)
+        self.grant = self.namespace.access.check_connection_string(password, time.time())
 
     @property
     def scope(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -151,66 +151,64 @@ class TopicsApi:
 
     async def create_topics(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Create hubs."""
-        topics = []
         names = [topic.name.lower() for topic in body.topics]
-        for topic in body.topics:
-            row: dict[str, object] = {"name": topic.name}
-            try:
-                if names.count(topic.name.lower()) > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
-                if not session.may(Right.MANAGE, topic.name):
-                    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "creating a topic needs the right Manage")
-                config = _config_of(topic)
-                row["num_partitions"], row["replication_factor"] = config.partition_count, 1
-                if body.validate_only:
-                    if topic.name.lower() in self._namespace.event_hubs:
-                        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS)
-                else:
-                    hub = await self._change(partial(self._namespace.management.create_event_hub, config))
-                    row["topic_id"] = topic_id(hub)
-            except Refused as refused:
-                row["error_code"], row["error_message"] = refused.code, refused.message
-            topics.append(row)
+
+        async def create(topic: Message) -> Fields:
+            if names.count(topic.name.lower()) > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+            config = _config_of(topic)
+            made = {"num_partitions": config.partition_count, "replication_factor": 1}
+            if not body.validate_only:
+                hub = await self._change(partial(self._namespace.management.create_event_hub, config))
+                return {**made, "topic_id": topic_id(hub)}
+            if topic.name.lower() in self._namespace.event_hubs:
+                raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS)
+            return made
+
+        topics = [
+            await _row({"name": topic.name}, session, topic.name, "creating a topic", partial(create, topic))
+            for topic in body.topics
+        ]
         return answered({"topics": topics})
 
     async def delete_topics(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Delete hubs with their events."""
-        responses = []
-        named = [(name, None) for name in body.topic_names]
-        named += [(topic.name, topic.topic_id) for topic in body.topics]
-        for given, wanted in named:
-            row: dict[str, object] = {"name": given} if wanted is None else {"name": given, "topic_id": wanted}
-            try:
-                name = given if given is not None or wanted is None else session.name_of(wanted)
-                if name is None:
-                    raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-                if not session.may(Right.MANAGE, name):
-                    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "deleting a topic needs the right Manage")
-                await self._change(partial(self._namespace.management.delete_event_hub, name))
-            except Refused as refused:
-                row["error_code"], row["error_message"] = refused.code, refused.message
-            responses.append(row)
+
+        async def delete(name: str) -> Fields:
+            await self._change(partial(self._namespace.management.delete_event_hub, name))
+            return {}
+
+        responses: list[Fields] = []
+        named = [({"name": name}, name) for name in body.topic_names]
+        named += [
+            ({"name": topic.name, "topic_id": topic.topic_id}, topic.name or session.name_of(topic.topic_id))
+            for topic in body.topics
+        ]
+        for row, name in named:
+            if name is None:
+                responses.append({**row, "error_code": ErrorCode.UNKNOWN_TOPIC_ID})
+            else:
+                responses.append(await _row(row, session, name, "deleting a topic", partial(delete, name)))
         return answered({"responses": responses})
 
     async def create_partitions(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Add partitions to hubs."""
-        results = []
-        for topic in body.topics:
-            row: dict[str, object] = {"name": topic.name}
-            try:
-                if not session.may(Right.MANAGE, topic.name):
-                    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "adding partitions needs the right Manage")
-                if body.validate_only:
-                    hub = self._namespace.event_hubs.get(topic.name.lower())
-                    if hub is None:
-                        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                    if topic.count <= len(hub.partitions):
-                        raise Refused(ErrorCode.INVALID_PARTITIONS, f"there are {len(hub.partitions)} partitions")
-                else:
-                    await self._change(partial(self._namespace.management.add_partitions, topic.name, topic.count))
-            except Refused as refused:
-                row["error_code"], row["error_message"] = refused.code, refused.message
-            results.append(row)
+
+        async def add(topic: Message) -> Fields:
+            if not body.validate_only:
+                await self._change(partial(self._namespace.management.add_partitions, topic.name, topic.count))
+                return {}
+            hub = self._namespace.event_hubs.get(topic.name.lower())
+            if hub is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if topic.count <= len(hub.partitions):
+                raise Refused(ErrorCode.INVALID_PARTITIONS, f"there are {len(hub.partitions)} partitions")
+            return {}
+
+        results = [
+            await _row({"name": topic.name}, session, topic.name, "adding partitions", partial(add, topic))
+            for topic in body.topics
+        ]
         return answered({"results": results})
 
     async def delete_records(self, session: Session, header: RequestHeader, body: Message) -> Later:
@@ -256,6 +254,16 @@ class TopicsApi:
             raise Refused(ErrorCode.INVALID_PARTITIONS, error.description) from None
         except (HubError, LogError, OSError) as error:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
+
+
+async def _row(row: Fields, session: Session, topic: str, what: str, change: Callable[[], Awaitable[Fields]]) -> Fields:
+    """Return a row of an answer with what a change of a topic added to it, or why there was none."""
+    try:
+        if not session.may(Right.MANAGE, topic):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{what} needs the right Manage")
+        return {**row, **await change()}
+    except Refused as refused:
+        return {**row, "error_code": refused.code, "error_message": refused.message}
 
 
 def _config_of(topic: Message) -> EventHubConfig:
