@@ -52,6 +52,8 @@ NOT_IMPORTED = {
     "azure-identity": "tests of the management API import it below azure",
     "azure-mgmt-eventhub": "tests of the management API import it below azure",
     "azure-mgmt-streamanalytics": "tests of the management API import it below azure",
+    "azure-schemaregistry": "tests of the schema registry import it below azure",
+    "azure-schemaregistry-avroencoder": "tests of the schema registry import it below azure",
     "editables": "the editable install",
     "grpcio-status": "Spark Connect imports it",
     "hatchling": "builds the package",

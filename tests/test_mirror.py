@@ -11,6 +11,13 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/runtime/arrival_clock",
         "job/runtime/emission",
     ),
+    "tests/schemas/test_evolution.py": ("schemas/custom", "schemas/schema", "schemas/schema_text"),
+    "tests/hub/test_schema_registry.py": ("hub/schema_state",),
+    "tests/server/test_confluent_schemas_sdk.py": ("server/http/routes/confluent_schemas", "server/http/schema_access"),
+    "tests/azure/management/test_azure_schemas_sdk.py": (
+        "azure/management/event_hubs/schema_groups",
+        "server/http/routes/azure_schemas",
+    ),
     "tests/kafka/test_messages.py": ("kafka/errors", "kafka/schemas"),
     # On a cluster that is killed, stopped and cut off.
     "tests/store/kafka/test_store.py": ("store/client/cluster", "store/kafka/writer"),

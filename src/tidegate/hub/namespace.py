@@ -28,6 +28,7 @@ from tidegate.hub.positions import known_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.registry import Registry
+from tidegate.hub.schema_registry import SchemaRegistry
 from tidegate.hub.snapshot import HubDefinition, NamespaceState, Snapshot
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
@@ -35,6 +36,8 @@ from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
 _logger = logging.getLogger(__name__)
 GROUPS_FOLDER = "groups"
 """Where the data directory has the positions of Kafka's groups."""
+SCHEMAS_FOLDER = "schemas"
+"""Where it has the schema registry."""
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 
@@ -42,10 +45,18 @@ __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProp
 class Namespace:
     """The hubs of one data directory. Use `open`. Safe to call from any thread."""
 
-    def __init__(self, registry: Registry, clock: Clock, data_dir: Path, group_offsets: GroupOffsets) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        data_dir: Path,
+        group_offsets: GroupOffsets,
+        schema_registry: SchemaRegistry,
+    ) -> None:
         """Use `open`."""
         self._registry = registry
         self.group_offsets = group_offsets
+        self.schema_registry = schema_registry
         self.storage = Storage(data_dir, self._logs)
         self._clock = clock
         self.management = Management(registry, clock)
@@ -89,9 +100,11 @@ class Namespace:
             registry = Registry(backend, snapshot, served_before, monotonic_s)
             group_offsets = GroupOffsets(data_dir / GROUPS_FOLDER, clock, committer, durable=durable)
             opened.callback(group_offsets.close)
+            schemas = SchemaRegistry(data_dir / SCHEMAS_FOLDER, clock, committer, durable=durable)
+            opened.callback(schemas.close)
             postponed = _serve(registry, Snapshot.from_state(state, config.limits), snapshot, state)
             opened.pop_all()
-        namespace = cls(registry, clock, data_dir, group_offsets)
+        namespace = cls(registry, clock, data_dir, group_offsets, schemas)
         if postponed is not None:
             namespace.storage.postpone(postponed)
         return namespace
@@ -246,6 +259,7 @@ class Namespace:
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""
         self.group_offsets.close()
+        self.schema_registry.close()
         self._registry.close()
 
 

@@ -17,6 +17,7 @@ from tidegate.portal.pages.event_hub import EventHubPages
 from tidegate.portal.pages.explorer import ExplorerPages
 from tidegate.portal.pages.namespace import NamespacePages
 from tidegate.portal.pages.overview import overview_routes
+from tidegate.portal.pages.schemas import SchemaPages
 from tidegate.portal.pages.sign_in import sign_in_routes
 from tidegate.portal.pages.throughput import Throughput
 from tidegate.portal.web.handling import Desk
@@ -45,6 +46,7 @@ def portal(jobs: Jobs | None = None) -> RouteGroup:
             *NamespacePages(desk).routes(),
             *ExplorerPages(desk, time.time).routes(),
             *EventHubPages(desk, throughput).routes(),
+            *SchemaPages(desk).routes(),
             *([] if jobs is None else JobPages(desk, jobs, throughput.rate, time.time).routes()),
             *overview_routes(desk, throughput, None if jobs is None else JobRows(jobs)),
         ]

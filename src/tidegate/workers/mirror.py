@@ -21,6 +21,7 @@ from tidegate.hub.namespace import Namespace, Reader
 from tidegate.hub.partition import Partition, ReaderSlot, ReaderSlots, ReadingJob
 from tidegate.hub.producers import Numbers, ProducerTable
 from tidegate.hub.registry import Registry
+from tidegate.hub.schema_registry import SchemaRegistry
 from tidegate.hub.snapshot import NamespaceState, Snapshot
 from tidegate.hub.throughput import PartitionIngress, Throughput
 from tidegate.kafka.records import RecordBatch
@@ -300,11 +301,21 @@ class _StoreOffsets(GroupOffsets):
         """Nothing is open."""
 
 
+class _StoreSchemas(SchemaRegistry):
+    """The schema registry, which is served over HTTP by the store's process."""
+
+    def __init__(self) -> None:
+        """Open nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class SharedNamespace(Namespace):
     """A namespace that a worker serves. Changes are made in the store's process."""
 
     def __init__(self, registry: SharedRegistry, data_dir: Path) -> None:
-        super().__init__(registry, _StoreClock(), data_dir, _StoreOffsets())
+        super().__init__(registry, _StoreClock(), data_dir, _StoreOffsets(), _StoreSchemas())
 
     def open_reader(
         self,

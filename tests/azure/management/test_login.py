@@ -60,7 +60,7 @@ def test_a_secret_may_come_by_http_basic(api: Api) -> None:
         ({"client_id": ROOT, "client_secret": "SAS_KEY_VALU"}, 401, "invalid_client"),
         ({"grant_type": "password"}, 400, "unsupported_grant_type"),
         ({"scope": "https://graph.microsoft.com/.default"}, 400, "invalid_resource"),
-        ({"scope": "https://eventhubs.azure.net/.default"}, 400, "invalid_resource"),
+        ({"scope": "https://servicebus.azure.net/.default"}, 400, "invalid_resource"),
         ({"scope": ""}, 400, "invalid_scope"),
         ({"client_secret": "", "client_assertion": "x"}, 401, "invalid_client"),
     ],

@@ -35,7 +35,7 @@ from tidegate.azure.management.access.requests import (
     parse_json,
     path_segments,
 )
-from tidegate.azure.management.access.tokens import Caller, Callers, TokenIssuer, signing_key
+from tidegate.azure.management.access.tokens import DATA_AUDIENCES, Caller, Callers, TokenIssuer, signing_key
 from tidegate.azure.management.deployments import Deployments
 from tidegate.azure.management.event_hubs.provider import EventHubProvider
 from tidegate.azure.management.manager.places import Places
@@ -45,6 +45,7 @@ from tidegate.azure.management.manager.subscriptions import Subscriptions
 from tidegate.azure.management.monitor import ActivityLog, Monitor
 from tidegate.azure.management.stream_analytics.local_hubs import LocalHubs
 from tidegate.azure.management.stream_analytics.provider import StreamAnalyticsProvider
+from tidegate.hub.access_rules import Right
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
 from tidegate.server.http.refusals import read_body
 from tidegate.server.http.routing import HttpContext, RouteGroup
@@ -83,7 +84,11 @@ def arm_routes(settings: ArmSettings) -> RouteGroup:
             served[:] = [ArmApplication(settings, context)]
         return served[-1].routes()
 
-    return RouteGroup(build=build)
+    def bearer_rights(request: Request) -> frozenset[Right]:
+        """Return what the bearer of a token may do in the namespace. Raises Unauthorized."""
+        return served[-1].bearer_rights(request)
+
+    return RouteGroup(build=build, bearer_rights=bearer_rights)
 
 
 class ArmApplication:
@@ -129,6 +134,15 @@ class ArmApplication:
         for route in routes:
             route.path_regex = re.compile(_NOT_PUBLISHING + route.path_regex.pattern, re.IGNORECASE)
         return list(routes)
+
+    def bearer_rights(self, request: Request) -> frozenset[Right]:
+        """Return what the bearer of a token may do in the namespace. Raises Unauthorized."""
+        audiences = [*DATA_AUDIENCES, _base_url(request)]
+        try:
+            caller = self._callers.authenticate(request.headers.get("authorization"), audiences)
+        except ArmError as error:
+            raise Unauthorized(str(error)) from None
+        return frozenset(Right) if caller.role.includes(Role.CONTRIBUTOR) else frozenset({Right.LISTEN})
 
     # -- the management API
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from tidegate.extensions import import_modules
-from tidegate.hub.access_rules import AccessRule
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.server.context.context import ServerContext
 from tidegate.server.http.refusals import HttpRefusals
 from tidegate.server.transports.transport import Converse
@@ -69,11 +69,14 @@ class RouteGroup:
         build: Returns the routes that Starlette serves.
         describe: Returns their part of the OpenAPI description.
         missing: Answers a browser that asks for a page that no group has; None leaves that to the others.
+        bearer_rights: Returns what the bearer of an access token may do in the namespace, or raises Unauthorized;
+            None for groups that issue no tokens.
     """
 
     build: Callable[[HttpContext], Sequence[BaseRoute]]
     describe: Callable[[], Operations] = field(default=dict)
     missing: Callable[[Request], Response] | None = None
+    bearer_rights: Callable[[Request], frozenset[Right]] | None = None
 
 
 _groups: dict[str, RouteGroup] = {}

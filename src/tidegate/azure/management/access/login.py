@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from tidegate.azure.management.access.requests import ArmAnswer
-from tidegate.azure.management.access.tokens import LIFETIME_S, MANAGEMENT_AUDIENCES, Callers
+from tidegate.azure.management.access.tokens import DATA_AUDIENCES, LIFETIME_S, MANAGEMENT_AUDIENCES, Callers
 
 MAX_FORM_BYTES = 16 << 10
 _DEFAULT_SCOPE = "/.default"
@@ -115,7 +115,7 @@ def _audience(form: Mapping[str, str], base_url: str) -> str:
     if len(scopes) != 1:
         raise LoginRefused("invalid_scope", 70011, f"one {name} is needed, such as {base_url}{_DEFAULT_SCOPE}")
     audience = scopes[0].removesuffix(_DEFAULT_SCOPE)
-    if audience.rstrip("/").lower() not in {*MANAGEMENT_AUDIENCES, base_url.lower()}:
+    if audience.rstrip("/").lower() not in {*MANAGEMENT_AUDIENCES, *DATA_AUDIENCES, base_url.lower()}:
         raise LoginRefused(
             "invalid_resource",
             500011,

@@ -147,6 +147,8 @@ MANAGEMENT_AUDIENCES = (
     "https://management.core.chinacloudapi.cn",
 )
 """Azure's own management audiences, which clients ask for unless they are configured otherwise."""
+DATA_AUDIENCES = ("https://eventhubs.azure.net",)
+"""What clients of the data plane ask for, such as those of the schema registry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from tidegate.azure.management.event_hubs.payloads import (
     namespace_id,
     namespace_key,
 )
+from tidegate.azure.management.event_hubs.schema_groups import SchemaGroups
 from tidegate.azure.management.manager.places import Places, time_text
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.azure.management.manager.subscriptions import check_tags
@@ -63,6 +64,7 @@ class EventHubProvider:
             "namespaces/eventhubs/revokedPublishers",
             "namespaces/eventhubs/authorizationRules",
             "namespaces/authorizationRules",
+            "namespaces/schemagroups",
             "checkNameAvailability",
         )
     )
@@ -80,6 +82,7 @@ class EventHubProvider:
         self._hubs = EventHubs(namespace, places, default_capture)
         self._rules = AuthorizationRules(namespace, connection_string)
         self._publishers = RevokedPublishers(namespace)
+        self._schema_groups = SchemaGroups(namespace)
 
     def operations(self) -> Sequence[Operation]:
         provider = f"/providers/{PROVIDER}"
@@ -94,11 +97,11 @@ class EventHubProvider:
             Operation("GET", f"{NAMESPACE_PATH}/networkRuleSets/default", self._network_rules),
             Operation("GET", f"{NAMESPACE_PATH}/privateEndpointConnections", self._nothing),
             Operation("GET", f"{NAMESPACE_PATH}/disasterRecoveryConfigs", self._nothing),
-            Operation("GET", f"{NAMESPACE_PATH}/schemagroups", self._nothing),
             Operation("GET", f"{NAMESPACE_PATH}/applicationGroups", self._nothing),
             *self._hubs.operations(),
             *self._rules.operations(),
             *self._publishers.operations(),
+            *self._schema_groups.operations(),
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:

@@ -1,0 +1,534 @@
+"""`/schema-registry`: the schema registry as Confluent's clients, Kafka Connect and their like call it.
+
+https://docs.confluent.io/platform/current/schema-registry/develop/api.html
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tidegate.hub.access_rules import Right
+from tidegate.hub.errors import HubError
+from tidegate.hub.schema_state import (
+    COMPATIBILITY_NOT_SET,
+    DEFAULT_GROUP,
+    INVALID_COMPATIBILITY,
+    INVALID_MODE,
+    INVALID_SCHEMA,
+    INVALID_VERSION,
+    MODE_NOT_SET,
+    NOT_PERMITTED,
+    SCHEMA_NOT_FOUND,
+    SUBJECT_NOT_FOUND,
+    Mode,
+    SchemaRefused,
+    SchemaVersion,
+    SubjectName,
+)
+from tidegate.schemas import Compatibility, Reference, SchemaError, SchemaFormat, SchemaText
+from tidegate.schemas import protobuf as protobuf_schemas
+from tidegate.schemas.schema import MAX_SCHEMA_BYTES
+from tidegate.server.http.refusals import read_body
+from tidegate.server.http.routing import HttpContext, RouteGroup, register
+from tidegate.server.http.schema_access import CONFLUENT_ROOT, SchemaClient, schema_client
+
+_METHODS = ["GET", "POST", "PUT", "DELETE"]
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+_MAX_BODY_BYTES = 2 * MAX_SCHEMA_BYTES
+_TYPES = ("JSON", "PROTOBUF", "AVRO")
+_FORBIDDEN_CODE = 40301
+_NOT_SERVED = 404
+_NO_MAXIMUM = -1
+_LATEST = ("latest", "-1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One request: the client, what the path's names and the query say, and the body."""
+
+    client: SchemaClient
+    names: Sequence[str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    def flag(self, name: str) -> bool:
+        """Return whether a parameter of the query is true."""
+        return self.query.get(name, "").lower() == "true"
+
+    def subject(self) -> tuple[str, str]:
+        """Return the group and the subject that the path names first. Raises SchemaRefused."""
+        return SubjectName.parse(self.names[0])
+
+    def version(self) -> int | None:
+        """Return the version that the path names second, None for the latest. Raises SchemaRefused."""
+        text = self.names[1]
+        if text in _LATEST:
+            return None
+        if not text.isdecimal() or not 0 < int(text[:11]) < 1 << 31:
+            raise SchemaRefused(
+                INVALID_VERSION,
+                f"The specified version '{text[:20]}' is not a valid version id: it is a number from 1 to 2^31-1, "
+                'or "latest"',
+            )
+        return int(text)
+
+
+_Handle = Callable[["_Contract", _Question], Any]
+_table: list[tuple[str, list[str], _Handle]] = []
+
+
+def _serves(method: str, path: str) -> Callable[[_Handle], _Handle]:
+    def note(handle: _Handle) -> _Handle:
+        _table.append((method, [part for part in path.split("/") if part], handle))
+        return handle
+
+    return note
+
+
+class _Contract:
+    """Answers the requests. Names may hold slashes, so that paths are split before they are decoded."""
+
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
+        self._registry = context.hub.namespace.schema_registry
+        self._cluster_id = context.hub.namespace.name
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request."""
+        try:
+            client = schema_client(self._context, request)
+            body = await self._body(request)
+            status, answer = 200, await run_in_threadpool(self._answer, request, client, body)
+        except HubError as error:
+            if error.http_status in (401, 403):
+                self._context.refusals.record(request, error)
+            status = error.http_status
+            code = error.code if isinstance(error, SchemaRefused) else _FORBIDDEN_CODE if status == 403 else status
+            answer = {"error_code": code, "message": error.description}
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        headers = {"WWW-Authenticate": 'Basic realm="schema registry"'} if status == 401 else None
+        return Response(content, status_code=status, media_type=_MEDIA_TYPE, headers=headers)
+
+    async def _body(self, request: Request) -> Mapping[str, Any]:
+        if request.method not in ("POST", "PUT"):
+            return {}
+        data = await read_body(request, _MAX_BODY_BYTES, self._context.hub.settings.body_timeout_s)
+        try:
+            body = json.loads(data) if data else {}
+        except (ValueError, RecursionError) as error:
+            raise SchemaRefused(400, f"the body is not JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise SchemaRefused(400, "the body must be a JSON object")
+        return body
+
+    def _answer(self, request: Request, client: SchemaClient, body: Mapping[str, Any]) -> Any:
+        raw = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(CONFLUENT_ROOT)
+        segments = [unquote(segment) for segment in raw.split("/") if segment]
+        for method, parts, handle in _table:
+            if method == request.method and len(parts) == len(segments):
+                pairs = list(zip(parts, segments, strict=True))
+                if all(part in ("*", segment) for part, segment in pairs):
+                    names = [segment for part, segment in pairs if part == "*"]
+                    return handle(self, _Question(client, names, request.query_params, body))
+        raise SchemaRefused(_NOT_SERVED, f"{request.method} {request.url.path[:200]} is not served")
+
+    # -- schemas
+
+    @_serves("GET", "")
+    def _root(self, question: _Question) -> Any:
+        return {}
+
+    @_serves("GET", "schemas/types")
+    def _types(self, question: _Question) -> Any:
+        return list(_TYPES)
+
+    @_serves("GET", "schemas/ids/*")
+    def _by_id(self, question: _Question) -> Any:
+        version = self._with_id(question)
+        return self._content(version, question)
+
+    @_serves("GET", "schemas/ids/*/schema")
+    def _text_by_id(self, question: _Question) -> Any:
+        return _text(self._with_id(question).schema, question).encode()
+
+    @_serves("GET", "schemas/guids/*")
+    def _by_content_id(self, question: _Question) -> Any:
+        try:
+            found = self._registry.with_content_id(uuid.UUID(question.names[0]))
+        except ValueError:
+            raise SchemaRefused(SCHEMA_NOT_FOUND, f"Schema {question.names[0][:64]} not found.") from None
+        return self._content(_seen(question, found), question)
+
+    @_serves("GET", "schemas/ids/*/subjects")
+    def _subjects_of_id(self, question: _Question) -> Any:
+        return sorted({_name(version) for version in self._uses(question)})
+
+    @_serves("GET", "schemas/ids/*/versions")
+    def _versions_of_id(self, question: _Question) -> Any:
+        return [{"subject": _name(version), "version": version.version} for version in self._uses(question)]
+
+    @_serves("GET", "schemas")
+    def _schemas(self, question: _Question) -> Any:
+        found = []
+        prefix = question.query.get("subjectPrefix", "")
+        for group, subject in self._registry.subjects(deleted=question.flag("deleted")):
+            if SubjectName.text(group, subject).startswith(prefix) and question.client.sees(group, subject):
+                versions = self._registry.versions(group, subject, deleted=question.flag("deleted"))
+                found += versions[-1:] if question.flag("latestOnly") else versions
+        return [self._described(version, question) for version in _page(found, question)]
+
+    def _with_id(self, question: _Question) -> SchemaVersion:
+        return _seen(question, self._registry.with_id(_id(question.names[0])))
+
+    def _uses(self, question: _Question) -> list[SchemaVersion]:
+        found = self._registry.with_id(_id(question.names[0]))
+        _seen(question, found)
+        return [
+            version
+            for version in found
+            if question.client.sees(version.group, version.subject)
+            and (question.flag("deleted") or not version.is_deleted)
+        ]
+
+    # -- subjects
+
+    @_serves("GET", "subjects")
+    def _subjects(self, question: _Question) -> Any:
+        prefix = question.query.get("subjectPrefix", "")
+        is_any = question.flag("deleted") or question.flag("deletedOnly")
+        found = self._registry.subjects(deleted=is_any)
+        if question.flag("deletedOnly"):
+            alive = set(self._registry.subjects())
+            found = [one for one in found if one not in alive]
+        names = [SubjectName.text(*one) for one in found if question.client.sees(*one)]
+        return _page([name for name in names if name.startswith(prefix) or prefix == ":*:"], question)
+
+    @_serves("GET", "contexts")
+    def _contexts(self, question: _Question) -> Any:
+        names = [group.name for group in self._registry.groups() if question.client.sees(group.name)]
+        return _page(["." if name == DEFAULT_GROUP else f".{name}" for name in names], question)
+
+    @_serves("GET", "subjects/*/versions")
+    def _versions(self, question: _Question) -> Any:
+        group, subject = self._readable(question)
+        is_any = question.flag("deleted") or question.flag("deletedOnly")
+        found = self._registry.versions(group, subject, deleted=is_any)
+        if question.flag("deletedOnly"):
+            found = [version for version in found if version.is_deleted]
+        return _page([version.version for version in found], question)
+
+    @_serves("GET", "subjects/*/versions/*")
+    def _version(self, question: _Question) -> Any:
+        return self._described(self._asked_version(question), question)
+
+    @_serves("GET", "subjects/*/versions/*/schema")
+    def _version_text(self, question: _Question) -> Any:
+        return _text(self._asked_version(question).schema, question).encode()
+
+    @_serves("GET", "subjects/*/versions/*/referencedby")
+    def _referring(self, question: _Question) -> Any:
+        version = self._asked_version(question)
+        found = self._registry.referring(version.group, version.subject, version.version)
+        return sorted({one.schema_id for one in found if question.flag("deleted") or not one.is_deleted})
+
+    @_serves("POST", "subjects/*")
+    def _look_up(self, question: _Question) -> Any:
+        group, subject = self._readable(question)
+        schema = self._schema(question)
+        return self._described(self._registry.find(group, subject, schema, deleted=question.flag("deleted")), question)
+
+    @_serves("POST", "subjects/*/versions")
+    def _register(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.SEND, group, subject)
+        number, schema_id = (_number(question.body, name) for name in ("version", "id"))
+        version = self._registry.register(group, subject, self._schema(question), schema_id=schema_id, number=number)
+        # clients keep a text that is answered here, and read it as the one they would be sent with another format
+        return {"id": version.schema_id, "version": version.version, "guid": str(version.content_id)}
+
+    @_serves("DELETE", "subjects/*")
+    def _delete_subject(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.MANAGE, group, subject)
+        return self._registry.delete(group, subject, None, is_permanent=question.flag("permanent"))
+
+    @_serves("DELETE", "subjects/*/versions/*")
+    def _delete_version(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.MANAGE, group, subject)
+        number = question.version() or self._registry.version(group, subject, None).version
+        return self._registry.delete(group, subject, number, is_permanent=question.flag("permanent"))[0]
+
+    def _readable(self, question: _Question) -> tuple[str, str]:
+        group, subject = question.subject()
+        question.client.check(None, group, subject)
+        return group, subject
+
+    def _asked_version(self, question: _Question) -> SchemaVersion:
+        group, subject = self._readable(question)
+        number = question.version()
+        return self._registry.version(group, subject, number, deleted=question.flag("deleted") and number is not None)
+
+    # -- compatibility
+
+    @_serves("POST", "compatibility/subjects/*/versions/*")
+    def _test_version(self, question: _Question) -> Any:
+        group, subject = self._readable(question)
+        return self._tested(question, [self._registry.version(group, subject, question.version())])
+
+    @_serves("POST", "compatibility/subjects/*/versions")
+    def _test_all(self, question: _Question) -> Any:
+        try:
+            earlier = self._registry.versions(*self._readable(question))
+        except SchemaRefused as error:
+            if error.code != SUBJECT_NOT_FOUND:
+                raise
+            earlier = []
+        return self._tested(question, earlier)
+
+    def _tested(self, question: _Question, earlier: list[SchemaVersion]) -> Any:
+        group, subject = question.subject()
+        reasons = self._registry.incompatibilities(group, subject, self._schema(question), earlier)
+        answer: dict[str, Any] = {"is_compatible": not reasons}
+        return {**answer, "messages": reasons} if question.flag("verbose") else answer
+
+    # -- rules
+
+    @_serves("GET", "config")
+    def _group_level(self, question: _Question) -> Any:
+        question.client.check(None)
+        return {"compatibilityLevel": self._registry.group(DEFAULT_GROUP).compatibility}
+
+    @_serves("PUT", "config")
+    def _set_group_level(self, question: _Question) -> Any:
+        question.client.check(Right.MANAGE)
+        level = _asked_level(question)
+        self._registry.put_group(DEFAULT_GROUP, compatibility=level)
+        return {"compatibility": level}
+
+    @_serves("DELETE", "config")
+    def _reset_group_level(self, question: _Question) -> Any:
+        question.client.check(Right.MANAGE)
+        former = self._registry.group(DEFAULT_GROUP).compatibility
+        self._registry.put_group(DEFAULT_GROUP, compatibility=Compatibility.BACKWARD)
+        return {"compatibilityLevel": former}
+
+    @_serves("GET", "config/*")
+    def _level(self, question: _Question) -> Any:
+        group, subject = self._readable(question)
+        found = self._registry.compatibility(group, subject) if subject else self._registry.compatibility(group)
+        if found is None and question.flag("defaultToGlobal"):
+            found = self._registry.compatibility(group)
+        if found is None:
+            message = f"Subject '{subject}' does not have subject-level compatibility configured"
+            raise SchemaRefused(COMPATIBILITY_NOT_SET, message)
+        return {"compatibilityLevel": found}
+
+    @_serves("PUT", "config/*")
+    def _set_level(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.MANAGE, group, subject)
+        level = _asked_level(question)
+        if subject:
+            self._registry.set_compatibility(group, subject, level)
+        else:
+            self._registry.put_group(group, compatibility=level)
+        return {"compatibility": level}
+
+    @_serves("DELETE", "config/*")
+    def _reset_level(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.MANAGE, group, subject)
+        former = self._registry.compatibility(group, subject)
+        self._registry.set_compatibility(group, subject, None)
+        return {"compatibilityLevel": former}
+
+    @_serves("GET", "mode")
+    def _group_mode(self, question: _Question) -> Any:
+        question.client.check(None)
+        return {"mode": self._registry.group(DEFAULT_GROUP).mode}
+
+    @_serves("PUT", "mode")
+    def _set_group_mode(self, question: _Question) -> Any:
+        question.client.check(Right.MANAGE)
+        mode = _asked_mode(question)
+        if mode is Mode.IMPORT and not question.flag("force") and self._registry.subjects(deleted=True):
+            raise SchemaRefused(NOT_PERMITTED, "Cannot import since found existing subjects: add force=true")
+        self._registry.put_group(DEFAULT_GROUP, mode=mode)
+        return {"mode": mode}
+
+    @_serves("GET", "mode/*")
+    def _mode(self, question: _Question) -> Any:
+        group, subject = self._readable(question)
+        found = self._registry.mode(group, subject) if subject else self._registry.mode(group)
+        if found is None and question.flag("defaultToGlobal"):
+            found = self._registry.mode(group)
+        if found is None:
+            raise SchemaRefused(MODE_NOT_SET, f"Subject '{subject}' does not have subject-level mode configured")
+        return {"mode": found}
+
+    @_serves("PUT", "mode/*")
+    def _set_mode(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.MANAGE, group, subject)
+        mode = _asked_mode(question)
+        if subject:
+            self._registry.set_mode(group, subject, mode, is_forced=question.flag("force"))
+        else:
+            self._registry.put_group(group, mode=mode)
+        return {"mode": mode}
+
+    @_serves("DELETE", "mode/*")
+    def _reset_mode(self, question: _Question) -> Any:
+        group, subject = question.subject()
+        question.client.check(Right.MANAGE, group, subject)
+        former = self._registry.mode(group, subject)
+        self._registry.set_mode(group, subject, None)
+        return {"mode": former}
+
+    # -- the server
+
+    @_serves("GET", "v1/metadata/id")
+    def _identity(self, question: _Question) -> Any:
+        clusters = {"kafka-cluster": self._cluster_id, "schema-registry-cluster": "tidegate"}
+        return {"scope": {"path": [], "clusters": clusters}}
+
+    @_serves("GET", "v1/metadata/version")
+    def _release(self, question: _Question) -> Any:
+        return {"version": "7.9.0", "commitId": "tidegate"}
+
+    # -- forms
+
+    def _schema(self, question: _Question) -> SchemaText:
+        """Return the schema of a request. Raises SchemaRefused."""
+        body = question.body
+        text, name = body.get("schema"), body.get("schemaType") or "AVRO"
+        if not isinstance(text, str):
+            raise SchemaRefused(INVALID_SCHEMA, "Empty schema")
+        if name not in _TYPES:
+            raise SchemaRefused(INVALID_SCHEMA, f"Invalid schema type {str(name)[:40]}: it is {', '.join(_TYPES)}")
+        references = [_reference(one) for one in body.get("references") or ()]
+        extra = {key: body[key] for key in ("metadata", "ruleSet") if body.get(key) is not None}
+        return self._registry.schema(SchemaFormat(name), text, references, extra)
+
+    def _described(self, version: SchemaVersion, question: _Question) -> dict[str, Any]:
+        return {
+            "subject": _name(version),
+            "version": version.version,
+            "id": version.schema_id,
+            **self._content(version, question),
+            **({"deleted": True} if version.is_deleted else {}),
+        }
+
+    def _content(self, version: SchemaVersion, question: _Question) -> dict[str, Any]:
+        schema = version.schema
+        kind = {} if schema.format is SchemaFormat.AVRO else {"schemaType": schema.format.value}
+        references = {"references": [one.as_json() for one in schema.references]} if schema.references else {}
+        text = _text(schema, question)
+        return {"guid": str(version.content_id), **kind, **references, **schema.extra, "schema": text}
+
+
+def _text(schema: SchemaText, question: _Question) -> str:
+    """Return the text of a schema in the form that is asked for. Raises SchemaRefused."""
+    if schema.format is not SchemaFormat.PROTOBUF:
+        return schema.text
+    convert = (
+        protobuf_schemas.as_descriptor if question.query.get("format") == "serialized" else protobuf_schemas.as_text
+    )
+    try:
+        return convert(schema.text, schema.imported)
+    except SchemaError as error:
+        raise SchemaRefused(INVALID_SCHEMA, str(error)) from None
+
+
+def _seen(question: _Question, found: list[SchemaVersion]) -> SchemaVersion:
+    """Return one of several versions of a content, the one of the subject that is named if it has one.
+
+    Raises SchemaRefused, as if there were none, for a client that may read none of them.
+    """
+    wanted = question.query.get("subject")
+    visible = [version for version in found if question.client.sees(version.group, version.subject)]
+    if not visible:
+        raise SchemaRefused(SCHEMA_NOT_FOUND, f"Schema {question.names[0][:64]} not found.")
+    return next((version for version in visible if _name(version) == wanted), visible[0])
+
+
+def _name(version: SchemaVersion) -> str:
+    return SubjectName.text(version.group, version.subject)
+
+
+def _id(text: str) -> int:
+    if not text.isdecimal() or len(text) > 10:
+        raise SchemaRefused(SCHEMA_NOT_FOUND, f"Schema {text[:20]} not found.")
+    return int(text)
+
+
+def _number(body: Mapping[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    if value in (None, 0, _NO_MAXIMUM):
+        return None
+    if type(value) is not int or not 0 < value < 1 << 31:
+        raise SchemaRefused(
+            INVALID_VERSION if name == "version" else INVALID_SCHEMA, f"{name} cannot be {value!r}"[:80]
+        )
+    return value
+
+
+def _reference(one: Any) -> Reference:
+    try:
+        name, subject, version = one["name"], one["subject"], one["version"]
+    except (KeyError, TypeError):
+        raise SchemaRefused(INVALID_SCHEMA, "a reference has a name, a subject and a version") from None
+    if not isinstance(name, str) or not isinstance(subject, str) or type(version) is not int:
+        raise SchemaRefused(INVALID_SCHEMA, "a reference has a name, a subject and a version")
+    return Reference(name, subject, version)
+
+
+def _asked_level(question: _Question) -> Compatibility:
+    value = question.body.get("compatibility")
+    known = ("compatibility", "normalize")
+    unknown = [key for key, one in question.body.items() if key not in known and one is not None]
+    if unknown:
+        raise SchemaRefused(NOT_PERMITTED, f"the setting {unknown[0][:40]!r} is not supported")
+    try:
+        return Compatibility(str(value).upper())
+    except ValueError:
+        names = ", ".join(Compatibility)
+        raise SchemaRefused(INVALID_COMPATIBILITY, f"Invalid compatibility level {str(value)[:40]}: {names}") from None
+
+
+def _asked_mode(question: _Question) -> Mode:
+    value = question.body.get("mode")
+    try:
+        return Mode(str(value).upper())
+    except ValueError:
+        raise SchemaRefused(INVALID_MODE, f"Invalid mode {str(value)[:40]}: {', '.join(Mode)}") from None
+
+
+def _page(items: list[Any], question: _Question) -> list[Any]:
+    """Return the part of a list that `offset` and `limit` ask for."""
+    try:
+        first, count = int(question.query.get("offset", 0)), int(question.query.get("limit", _NO_MAXIMUM))
+    except ValueError:
+        raise SchemaRefused(422, "offset and limit are whole numbers") from None
+    items = items[max(first, 0) :]
+    return items[:count] if count >= 0 else items
+
+
+def _routes(context: HttpContext) -> list[Route]:
+    contract = _Contract(context)
+    paths = (CONFLUENT_ROOT, f"{CONFLUENT_ROOT}/{{rest:path}}")
+    return [Route(path, contract.answer, methods=_METHODS, include_in_schema=False) for path in paths]
+
+
+register(__name__, RouteGroup(build=_routes))
