@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.log.entry import EntryDamaged, EntryView, ReadAt, encode_entry, next_intact, walk, walk_past_damage
+from tidegate.log.entry import (
+    EntryDamaged,
+    EntryView,
+    JoinedEvents,
+    ReadAt,
+    encode_entry,
+    next_intact,
+    walk,
+    walk_past_damage,
+)
 
 events_lists = st.lists(st.binary(max_size=40), min_size=1, max_size=12)
 
@@ -32,6 +41,15 @@ def test_an_entry_comes_back_as_it_went(events: Any, sequence: Any, time_ms: Any
     assert entry.synced_position == position // 2
     assert entry.next_sequence_number == sequence + len(events)
     assert entry.end_position == position + len(data)
+
+
+@given(st.lists(events_lists, min_size=1, max_size=4), st.data())
+def test_joined_events_become_the_same_entry(publications: list[list[bytes]], data: st.DataObject) -> None:
+    events = [event for publication in publications for event in publication]
+    parts = [data.draw(st.sampled_from([part, JoinedEvents.of([part])])) for part in publications]
+    joined = JoinedEvents.of(parts)
+    assert len(joined) == len(events)
+    assert b"".join(encode_entry(joined, 5, 7, 64, 64)) == encode(events)
 
 
 @given(events_lists)

@@ -7,7 +7,7 @@ will be earlier. `PartitionStore` is what the hub asks of this log or of any oth
 
 from tidegate.log.clock import Clock, LogClock
 from tidegate.log.committer import Committer
-from tidegate.log.entry import EntryView
+from tidegate.log.entry import EntryView, JoinedEvents
 from tidegate.log.errors import LogClosed, LogDamaged, LogError, NumbersRefused
 from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch, RecordBatches
@@ -34,6 +34,7 @@ __all__ = [
     "Document",
     "EntryView",
     "EventBatch",
+    "JoinedEvents",
     "LogClock",
     "LogClosed",
     "LogDamaged",

@@ -88,11 +88,9 @@ class EntryView:
             raise EntryDamaged(self.first_offset, str(error)) from error
         if len(events) != self.count:
             raise EntryDamaged(self.first_offset, f"a record batch of {len(events)} records counts as {self.count}")
-        ends = array("I", accumulate(map(len, events)))
-        if sys.byteorder == "big":
-            ends.byteswap()
-        payload = memoryview(b"".join(events))
-        return replace(self, ends=memoryview(ends.tobytes()), payload=payload, is_record_batch=False)
+        joined = JoinedEvents.of([events])
+        payload = memoryview(joined.payload)
+        return replace(self, ends=memoryview(joined.ends), payload=payload, is_record_batch=False)
 
     @property
     def next_sequence_number(self) -> int:
@@ -104,10 +102,7 @@ class EntryView:
 
     def end_table(self) -> Sequence[int]:
         """Return where each event ends in the payload."""
-        ends = array("I", self.ends.tobytes())
-        if sys.byteorder == "big":
-            ends.byteswap()
-        return ends
+        return _native(self.ends.tobytes())
 
     def events(self, first: int = 0, last: int | None = None) -> list[bytes]:
         """Return copies of the events from index `first` up to, but not including, `last`."""
@@ -116,6 +111,49 @@ class EntryView:
         stops = ends[first:last]
         starts = [ends[first - 1] if first else 0, *stops[:-1]] if stops else []
         return [payload[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+
+@dataclass(slots=True)
+class JoinedEvents:
+    """Events one after the other, as another process passes them on, so that nobody cuts them up to join them again."""
+
+    ends: bytes
+    """Where each event ends in `payload`: uint32, little-endian, as an entry has them."""
+    payload: bytes | memoryview
+
+    def __len__(self) -> int:
+        return len(self.ends) // 4
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[bytes | memoryview] | JoinedEvents]) -> JoinedEvents:
+        """Return the events of several publications as one."""
+        ends = array("I")
+        payloads: list[bytes | memoryview] = []
+        size = 0
+        for part in parts:
+            if isinstance(part, JoinedEvents):
+                payloads.append(part.payload)
+                ends.extend([size + end for end in _native(part.ends)])
+                size += len(part.payload)
+            else:
+                payloads.extend(part)
+                for event in part:
+                    size += len(event)
+                    ends.append(size)
+        return cls(_little_endian(ends), b"".join(payloads))
+
+
+def _native(ends: bytes) -> array[int]:
+    table = array("I", ends)
+    if sys.byteorder == "big":
+        table.byteswap()
+    return table
+
+
+def _little_endian(table: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        table.byteswap()
+    return table.tobytes()
 
 
 class EntryDamaged(Exception):
@@ -128,7 +166,7 @@ class EntryDamaged(Exception):
 
 
 def encode_entry(
-    events: Sequence[bytes | memoryview],
+    events: Sequence[bytes | memoryview] | JoinedEvents,
     base_sequence_number: int,
     enqueued_time_ms: int,
     position: int,
@@ -139,17 +177,19 @@ def encode_entry(
     Raises ValueError if it would exceed MAX_ENTRY_BYTES.
     """
     count = len(events)
-    ends = array("I", accumulate(map(len, events)))
-    payload_bytes = ends[-1]
-    if sys.byteorder == "big":
-        ends.byteswap()
-    table = ends.tobytes()
+    payloads: Sequence[bytes | memoryview]
+    if isinstance(events, JoinedEvents):
+        table, payloads, payload_bytes = events.ends, (events.payload,), len(events.payload)
+    else:
+        ends = array("I", accumulate(map(len, events)))
+        payloads, payload_bytes = events, ends[-1]
+        table = _little_endian(ends)
     body = b"".join(
         (
             _CHECKED.pack(count, base_sequence_number, enqueued_time_ms, position, synced_position),
             table,
             _PADDING[len(table) % ALIGNMENT],
-            *events,
+            *payloads,
             _PADDING[payload_bytes % ALIGNMENT],
         )
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.kafka.records import RecordBatch
-from tidegate.log.entry import EntryView, encode_batch_entry, encode_entry
+from tidegate.log.entry import EntryView, JoinedEvents, encode_batch_entry, encode_entry
 from tidegate.log.errors import LogError
 
 _ENTRY_PAYLOAD_BYTES = 1 << 18  # appends are joined up to this size; a larger one is an entry of its own
@@ -32,14 +32,18 @@ OnDurable = Callable[[Appended | LogError], None]
 class Append(NamedTuple):
     """Events to be stored atomically, and the callback to notify. A record batch is stored in place of events."""
 
-    events: Sequence[bytes | memoryview]
+    events: Sequence[bytes | memoryview] | JoinedEvents
     on_durable: OnDurable
     batch: RecordBatch | None = None
 
     @property
     def size(self) -> int:
         """The bytes of the events."""
-        return sum(map(len, self.events)) if self.batch is None else len(self.batch.data)
+        if self.batch is not None:
+            return len(self.batch.data)
+        if isinstance(self.events, JoinedEvents):
+            return len(self.events.payload)
+        return sum(map(len, self.events))
 
     @property
     def event_count(self) -> int:
@@ -89,8 +93,7 @@ def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms
         count = sum(append.event_count for append in joined)
         batch = joined[0].batch
         if batch is None:
-            events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
-            prefix, body = encode_entry(events, sequence_number, time_ms, position, synced)
+            prefix, body = encode_entry(_events(joined), sequence_number, time_ms, position, synced)
         else:
             prefix, body = encode_batch_entry(batch, sequence_number, time_ms, position, synced)
         length = len(prefix) + len(body)
@@ -108,3 +111,15 @@ def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms
         position += length
     group.end_position, group.next_sequence_number = position, sequence_number
     return group
+
+
+def _events(run: Sequence[Append]) -> Sequence[bytes | memoryview] | JoinedEvents:
+    """Return what becomes one entry."""
+    if len(run) == 1:
+        return run[0].events
+    events: list[bytes | memoryview] = []
+    for append in run:
+        if isinstance(append.events, JoinedEvents):
+            return JoinedEvents.of([each.events for each in run])
+        events.extend(append.events)
+    return events

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from tidegate.kafka.records import RecordBatch
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
+from tidegate.log.entry import JoinedEvents
 from tidegate.log.errors import LogClosed, LogError
 from tidegate.log.group import Append, OnDurable, encode_group, first_group
 from tidegate.log.state import LogState
@@ -64,7 +65,7 @@ class LogWriter:
         self.is_closed = False
         self._listeners: tuple[Callable[[], None], ...] = ()
 
-    def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
+    def append(self, events: Sequence[bytes | memoryview] | JoinedEvents, on_durable: OnDurable) -> None:
         if not events:
             raise ValueError("an append needs at least one event")
         self._submit(Append(events, on_durable))

@@ -16,7 +16,7 @@ from tidegate.log.check import check
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
 from tidegate.log.document import FolderDocument
-from tidegate.log.entry import EntryView
+from tidegate.log.entry import EntryView, JoinedEvents
 from tidegate.log.errors import LogDamaged, LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
@@ -204,7 +204,10 @@ class PartitionLog:
     # -- appending
 
     def append(
-        self, events: Sequence[bytes | memoryview], on_durable: OnDurable, numbering: Numbering | None = None
+        self,
+        events: Sequence[bytes | memoryview],
+        on_durable: OnDurable,
+        numbering: Numbering | None = None,
     ) -> None:
         """Store `events` (at least one) atomically.
 
@@ -212,6 +215,10 @@ class PartitionLog:
         for the disk. The events themselves carry an idempotent producer's numbers, so `numbering` is not needed.
         Raises ValueError for no events, LogClosed.
         """
+        self._writer.append(events, on_durable)
+
+    def append_joined(self, events: JoinedEvents, on_durable: OnDurable) -> None:
+        """Store events that another process has joined; see `append`."""
         self._writer.append(events, on_durable)
 
     def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:

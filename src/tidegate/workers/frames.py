@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from tidegate.hub import errors
 from tidegate.hub.errors import HubError
 from tidegate.hub.producers import Numbers
-from tidegate.log import Appended
+from tidegate.log import Appended, JoinedEvents
 
 _HEAD = Struct("<IB")
 _APPEND = Struct("<QII")  # request, partition, count of events
@@ -60,7 +61,7 @@ class Publication(NamedTuple):
     request: int
     partition: int
     numbers: Numbers | None
-    events: Sequence[bytes]
+    events: JoinedEvents
 
 
 def frame(kind: Kind, content: bytes = b"") -> bytes:
@@ -73,20 +74,18 @@ def json_frame(kind: Kind, value: Any) -> bytes:
     return frame(kind, json.dumps(value).encode("utf-8"))
 
 
-def publication_frame(publication: Publication) -> list[bytes]:
-    """Return the frame of a publication in pieces to be joined."""
-    request, partition, numbers, events = publication
-    ends = array("I", accumulate(map(len, events))).tobytes()
+def publication_frame(
+    request: int, partition: int, numbers: Numbers | None, events: Sequence[bytes | memoryview]
+) -> bytes:
+    """Return the frame of a publication."""
+    ends = array("I", accumulate(map(len, events)))
     numbered = b"" if numbers is None else _NUMBERS.pack(*_in_order(numbers))
-    length = 1 + len(numbered) + _APPEND.size + len(ends) + sum(map(len, events))
+    length = 1 + len(numbered) + _APPEND.size + 4 * len(ends) + ends[-1]
+    if sys.byteorder == "big":
+        ends.byteswap()
     kind = Kind.APPEND if numbers is None else Kind.APPEND_NUMBERED
-    return [
-        _HEAD.pack(length, kind),
-        numbered,
-        _APPEND.pack(request, partition, len(events)),
-        ends,
-        *events,
-    ]
+    head = _HEAD.pack(length, kind) + numbered + _APPEND.pack(request, partition, len(events))
+    return b"".join((head, ends.tobytes(), *events))
 
 
 def _in_order(numbers: Numbers) -> tuple[int, int, int, int]:
@@ -103,13 +102,7 @@ def parse_publication(kind: int, content: bytes) -> Publication:
     request, partition, count = _APPEND.unpack_from(content, at)
     at += _APPEND.size
     base = at + 4 * count
-    ends = array("I", content[at:base])
-    events = []
-    start = base
-    for end in ends:
-        events.append(content[start : base + end])
-        start = base + end
-    return Publication(request, partition, numbers, events)
+    return Publication(request, partition, numbers, JoinedEvents(content[at:base], memoryview(content)[base:]))
 
 
 def batch_frame(request: int, partition: int, data: bytes) -> bytes:

@@ -31,7 +31,7 @@ from tidegate.server.context.metrics import Deliveries
 from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
 from tidegate.server.server import tune_gc
 from tidegate.workers import frames
-from tidegate.workers.frames import Kind, Publication, Splitter
+from tidegate.workers.frames import Kind, Splitter
 from tidegate.workers.mirror import SharedNamespace, SharedRegistry
 
 _logger = logging.getLogger(__name__)
@@ -79,8 +79,7 @@ class StoreConnection(asyncio.Protocol):
         """Have events stored, without waiting."""
         request = next(self._requests)
         self._waiting[request] = on_durable
-        whole = [event if isinstance(event, bytes) else bytes(event) for event in events]
-        self._send(*frames.publication_frame(Publication(request, partition, numbers, whole)))
+        self._send(frames.publication_frame(request, partition, numbers, events))
 
     def publish_batch(self, partition: int, batch: RecordBatch, on_durable: OnDurable) -> None:
         """Have a record batch stored, without waiting."""
@@ -104,16 +103,16 @@ class StoreConnection(asyncio.Protocol):
         """Send the store a frame of JSON."""
         self._send(frames.json_frame(kind, value))
 
-    def _send(self, *pieces: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         """Send with all that this turn of the event loop sends."""
         if not self._unsent:
             self._loop.call_soon(self._flush)
-        self._unsent += pieces
+        self._unsent.append(data)
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         if self._transport is not None:
-            self._transport.write(b"".join(unsent))
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def close(self) -> None:
         """Send what is unsent and close the sockets."""

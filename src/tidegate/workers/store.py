@@ -245,9 +245,9 @@ class StoreSession(asyncio.Protocol):
         try:
             partition = self._store.partition(number)
             if numbers is None:
-                partition.log.append(events, partial(self._done, request))
+                _log(partition).append_joined(events, partial(self._done, request))
             elif partition.producers.accept(numbers):
-                partition.producers.append(numbers, events, partial(self._numbered_done, request, partition, numbers))
+                _log(partition).append_joined(events, partial(self._numbered_done, request, partition, numbers))
             else:
                 self._done(request, Appended(-1, len(events), -1, -1, 0))
         except (HubError, LogError) as error:
