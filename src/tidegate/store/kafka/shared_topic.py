@@ -251,13 +251,14 @@ class SharedTopic:
         while True:
             await asyncio.sleep(BEAT_S / 2)
             now_s = time.monotonic()
-            is_lost = now_s - self._heard_at_s > LOST_AFTER_S
-            if is_lost and not self._is_lost:
+            was_lost, is_lost = self._is_lost, now_s - self._heard_at_s > LOST_AFTER_S
+            # Whoever sees a closed link must not find the gateway ready.
+            self._is_lost = is_lost
+            if is_lost and not was_lost:
                 _logger.error(
                     "the cluster was not heard for %.0f s: readers with an owner level are closed", LOST_AFTER_S
                 )
                 self.on_lost()
-            self._is_lost = is_lost
             if is_lost:
                 self._seen_at_s.clear()
                 continue
