@@ -48,7 +48,7 @@ from tidegate.job import load_job
 from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 
-KILLS = scaled(3)
+KILLS = scaled(2)
 STEPS_OF_A_LIFE = 15
 """At most, however late the kill comes: with the pauses between them they last for more than one commit."""
 EVENTS = max(4000, 2 * KILLS * (STEPS_OF_A_LIFE + 1))

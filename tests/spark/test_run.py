@@ -275,7 +275,7 @@ def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, 
     assert outputs[0] == outputs[1] != b""
 
 
-@pytest.mark.parametrize("executors", ["one", "two"])
+@pytest.mark.parametrize("executors", [pytest.param("one", marks=pytest.mark.soak), "two"])
 def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, cluster: str) -> None:
     """The property of `tests/job/test_equality.py`, with each step's tasks on executors."""
     logs = scaled(1)

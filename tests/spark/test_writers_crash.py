@@ -32,7 +32,7 @@ from tidegate.server import BackgroundServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = scaled(2)
+KILLS = scaled(1)
 EVENTS_A_STEP = 300
 EVENTS = max(3000, (KILLS + 1) * 4 * EVENTS_A_STEP)
 QUERY = """

@@ -85,7 +85,9 @@ def data_errors(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("ordering", ["", 'timelines = "merged by enqueued time"'])
+@pytest.mark.parametrize(
+    "ordering", ["", pytest.param('timelines = "merged by enqueued time"', marks=pytest.mark.soak)]
+)
 def test_a_job_goes_on_without_events_that_have_ended_its_process_twice(tmp_path: Path, ordering: str) -> None:
     deadly = [-1 if place in (21, 44) else place for place in range(70)]
     path = write_job(tmp_path / "deadly", deadly, ordering=ordering)
@@ -115,7 +117,9 @@ def test_a_job_goes_on_without_events_that_have_ended_its_process_twice(tmp_path
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("ordering", ["", 'timelines = "merged by enqueued time"'])
+@pytest.mark.parametrize(
+    "ordering", ["", pytest.param('timelines = "merged by enqueued time"', marks=pytest.mark.soak)]
+)
 def test_events_that_end_a_process_only_together_are_taken_in_smaller_steps(tmp_path: Path, ordering: str) -> None:
     path = write_job(tmp_path / "together", range(70), ordering=ordering)
     (tmp_path / "together" / "functions.py").write_text(TOGETHER)
