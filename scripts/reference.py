@@ -18,6 +18,11 @@ from pydantic.fields import FieldInfo
 
 from scripts.python_api import python_api
 from scripts.structure import package_map
+from tidegate.amqp.encoding import codec
+from tidegate.amqp.framing import frames
+from tidegate.azure.management import deployments
+from tidegate.azure.management.access import requests as arm_requests
+from tidegate.azure.templates import evaluation
 from tidegate.cli import main
 from tidegate.connectors.inputs.kinds import INPUTS, FormatName
 from tidegate.connectors.inputs.limits import InputLimits
@@ -28,12 +33,20 @@ from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.functions import regular_expressions
 from tidegate.engine.stateful.analytics.specification import AnalyticFunction
 from tidegate.engine.values import budget
+from tidegate.hub import access, access_rules, addresses, group_offsets, partition, producers, publish, schema_registry
 from tidegate.hub import errors as hub_errors
+from tidegate.hub.config import emulator_file
+from tidegate.hub.config import model as config_model
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import CODE, FUNCTION_SECTIONS
 from tidegate.job.config.schema import job_schema
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.functions import isolate
+from tidegate.schemas import schema
+from tidegate.server import ServerSettings
+from tidegate.server.connections import client_connection, requests
+from tidegate.server.kafka import connection as kafka
+from tidegate.server.kafka import records_api
 from tidegate.sql.plan.aggregates import Distinct
 from tidegate.sql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
 from tidegate.sql.plan.clauses import CLAUSES
@@ -311,8 +324,97 @@ FUNCTION_LIMITS: tuple[tuple[str, int, str, str], ...] = (
     ),
 )
 
+_SETTINGS = ServerSettings()
+_DETACHED, _NOT_READ = "the link is detached", "the client's socket is not read until there is room"
+_INVALID, _BAD = "the request is refused as invalid", "400"
+HUB_LIMITS: tuple[tuple[str, float, str, str], ...] = (
+    ("**Definitions**", 0, "", ""),
+    ("partitions of a hub", config_model.MAX_PARTITIONS, "", _BAD),
+    ("consumer groups of a hub, beside `$Default`", config_model.MAX_CONSUMER_GROUPS, "", _BAD),
+    ("authorization rules of a namespace or a hub", access_rules.MAX_RULES, "", _BAD),
+    ("retention", config_model.MAX_RETENTION_HOURS, "hours", _BAD),
+    ("throughput units", config_model.MAX_THROUGHPUT_UNITS, "", _BAD),
+    ("`Config.json`", emulator_file.MAX_FILE_BYTES, "bytes", "the hub does not start, and says why"),
+    ("**Publishing and reading**", 0, "", ""),
+    (
+        "a publication (262,144 in the tier Basic)",
+        config_model.Tier.STANDARD.max_message_bytes,
+        "bytes",
+        "it is rejected as too large; 413 over HTTPS",
+    ),
+    ("a partition key", publish.MAX_PARTITION_KEY_CHARACTERS, "characters", "the publication is rejected"),
+    (
+        "published bytes of one client that are not yet on the disk",
+        _SETTINGS.in_flight_bytes_per_client,
+        "bytes",
+        _NOT_READ,
+    ),
+    ("published bytes of all clients that are not yet on the disk", _SETTINGS.in_flight_bytes, "bytes", _NOT_READ),
+    (
+        "bytes for one client that it has not taken",
+        _SETTINGS.unsent_bytes_per_client,
+        "bytes",
+        "nothing more is delivered to it",
+    ),
+    ("readers of a partition in a consumer group, without an owner level", partition.MAX_READERS, "", _DETACHED),
+    (
+        "idempotent producers that a partition remembers",
+        producers.MAX_PRODUCERS,
+        "",
+        "the first of them is forgotten; it can no longer be told what it sent twice",
+    ),
+    ("**AMQP**", 0, "", ""),
+    ("from the TCP connection to the open", _SETTINGS.open_timeout_s, "s", "the client is disconnected"),
+    ("silence of a connection", _SETTINGS.idle_timeout_ms / 1000, "s", "the client is disconnected"),
+    ("a frame before the open", frames.MAX_FRAME_SIZE_BEFORE_OPEN, "bytes", "the connection is closed"),
+    ("a performative", frames.MAX_PERFORMATIVE_SIZE, "bytes", "the connection is closed"),
+    ("how deeply values may be nested", codec.MAX_DEPTH, "", "the connection is closed, or the message rejected"),
+    ("an address", addresses.MAX_ADDRESS_CHARACTERS, "characters", "the link is refused"),
+    ("a token", access.MAX_TOKEN_CHARACTERS, "characters", "it is refused"),
+    ("tokens of a connection", client_connection.MAX_TOKENS, "", "the oldest no longer counts"),
+    ("a request to `$management` or `$cbs`", requests.MAX_REQUEST_BYTES, "bytes", _DETACHED),
+    ("replies that a client does not take", requests.MAX_WAITING_REPLIES, "", "the oldest are dropped"),
+    ("**Kafka**", 0, "", ""),
+    ("a request before the client has signed in", kafka.MAX_STRANGER_BYTES, "bytes", "the connection is closed"),
+    ("a request", kafka.MAX_REQUEST_BYTES, "bytes", "the connection is closed"),
+    ("requests of a connection that wait for answers", kafka.MAX_WAITING, "", _NOT_READ),
+    (
+        "an answer to Fetch, unless a batch is larger",
+        records_api.MAX_FETCH_BYTES,
+        "bytes",
+        "the rest comes later",
+    ),
+    ("how long Fetch may wait", records_api.MAX_FETCH_WAIT_S, "s", "it is answered with what there is"),
+    ("partitions of a fetch session", records_api.MAX_FETCH_PARTITIONS, "", _INVALID),
+    ("metadata of a committed offset", group_offsets.MAX_METADATA_BYTES, "bytes", "the commit is refused"),
+    ("**Schema registry**", 0, "", ""),
+    ("a schema", schema.MAX_SCHEMA_BYTES, "characters", "it is refused"),
+    ("all schemas of a namespace", schema_registry.MAX_REGISTRY_BYTES, "bytes", "new ones are refused"),
+    ("**Management API**", 0, "", ""),
+    ("the body of a request", arm_requests.MAX_BODY_BYTES, "bytes", "413"),
+    ("the path of a request", arm_requests.MAX_PATH_CHARACTERS, "characters", "414"),
+    ("how deeply JSON may be nested", arm_requests.MAX_DEPTH, "", _BAD),
+    ("how long the body of a request may take", _SETTINGS.body_timeout_s, "s", _BAD),
+    ("copies of one loop of a template", evaluation.MAX_COPIES, "", _BAD),
+    ("values that a part of a template expands to", evaluation.MAX_VALUES, "", _BAD),
+    ("texts that a part of a template expands to", evaluation.MAX_CHARACTERS, "characters", _BAD),
+    ("resources of a deployment with those nested in it", deployments.MAX_RESOURCES, "", _BAD),
+    ("how deeply deployments may be nested", deployments.MAX_NESTED, "", _BAD),
+)
+
+
+def hub_limits() -> str:
+    """Return a table of what clients of the hub may ask for, and what happens beyond."""
+    rows = ["| what | at most | beyond |", "|---|---|---|"]
+    for what, value, unit, beyond in HUB_LIMITS:
+        most = f"{value:,.0f} {unit}".strip() if beyond else ""
+        rows.append(f"| {what} | {most} | {beyond} |")
+    return "\n".join(rows) + "\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "limits": limits,
+    "hub-limits": hub_limits,
     "command-line": command_line,
     "job-file": job_file,
     "conditions": conditions,
