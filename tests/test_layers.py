@@ -443,8 +443,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "azure/management/access",
         "azure/templates",
         "server/http",
+        "server/context",
         "service",
         "hub",
+        "log",
     ),
     "portal/web": ("server/http", "hub", "log"),
     "portal/events": (

@@ -1,31 +1,42 @@
 // A chart of series over time: uPlot in the page's colours, with a description and a table for those who do not see it.
 // All charts of a page share a crosshair and a time range: dragging over one zooms all of them, a double click undoes it.
 import uPlot from "uplot";
-import { element } from "./_common.js";
+import { element, inZone, zone } from "./_common.js";
 
 const COLOURS = ["--s1", "--s2", "--s3", "--s4", "--s5"];
 // Series differ by their dashes as well as by their colours.
 const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [1, 4]];
 const CROSSHAIR = "page";
+/** What a mark means, and how its line looks: the legend of a page's charts. */
+export const MARKS = {
+  "started again": { colour: "--warn", dash: [2, 2], meaning: "the job's process began again" },
+  "new query": { colour: "--s3", dash: [7, 3], meaning: "results from here on are those of another query" },
+};
 const style = () => getComputedStyle(document.documentElement);
 const DESCRIBED_EVERY_MS = 10_000;
 // Above so many samples a step a sample cannot be seen, and lines that are drawn a pixel at a time cost far less.
 const MOST_STEPS = 900;
 const LINE_HEIGHT = 15;
+// How far apart the labels of the time axis may be: nothing happens more often than every second.
+const STEPS_S = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];
 const stepped = uPlot.paths.stepped({ align: 1 });
 const linear = uPlot.paths.linear();
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 2 });
-const plain = (value) => (value == null ? "–" : value !== 0 && Math.abs(value) < 0.01 ? value.toExponential(1) : compact.format(value));
-const withUnit = (value, unit) => (value == null ? "–" : unit ? `${plain(value)} ${unit}` : plain(value));
-const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
+export const plain = (value) => (value == null ? "–" : value !== 0 && Math.abs(value) < 0.01 ? value.toExponential(1) : compact.format(value));
+export const withUnit = (value, unit) => (value == null ? "–" : unit ? `${plain(value)} ${unit}` : plain(value));
+export const moment = (seconds) => inZone(new Date(seconds * 1000));
+const zoneName = () => (zone() === "local" ? "Local time" : "UTC");
 const lastKnown = (values) => values.findLast((value) => value != null) ?? null;
 
 /** Return a moment as the axis says it: the day where steps are days, seconds where steps are shorter than a minute. */
 function clock(seconds, step) {
-  const text = new Date(seconds * 1000).toISOString();
+  const text = inZone(new Date(seconds * 1000));
   if (step >= 86400) return text.slice(5, 10);
   return step < 60 ? text.slice(11, 19) : text.slice(11, 16);
 }
+
+/** Return how wide an axis has to be, so that no label is clipped. */
+export const labelWidth = (plot, labels) => Math.max(40, ...(labels ?? []).map((label) => 18 + plot.ctx.measureText(label).width / devicePixelRatio));
 
 /** Return which part of a time range a chart shows: the samples from `first` to before `stop`. */
 function within(times, range) {
@@ -71,6 +82,12 @@ export const range = new (class extends EventTarget {
   }
 })();
 
+/** Return the legend of marks as nodes. */
+export function marksLegend(marks) {
+  const kinds = Object.keys(MARKS).filter((kind) => marks.some(({ what }) => what === kind));
+  return kinds.map((kind, at) => element("span", {}, element("i", { class: `mark m${Object.keys(MARKS).indexOf(kind)}` }), `${kind}: ${MARKS[kind].meaning}${at < kinds.length - 1 ? " " : ""}`));
+}
+
 export class TimeChart {
   /**
    * Args: `names` of the series; their `unit`; `threshold`, a value and what it is, drawn as a line.
@@ -92,6 +109,7 @@ export class TimeChart {
     }).observe(figure);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.rebuild());
     range.addEventListener("change", () => this.data && this.draw());
+    document.addEventListener("zone", () => this.rebuild());
   }
 
   size() {
@@ -142,27 +160,29 @@ export class TimeChart {
     const time = (plot, seconds, _, row) => moment(row == null ? (plot.data[0].at(-1) ?? 0) : seconds);
     return {
       ...this.size(),
-      padding: [12, 36, 0, 0],
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-      series: [{ label: "UTC", value: time }, ...series],
-      axes: [
-        { stroke: text, grid, ticks: grid, space: 80, values: (_, moments, __, ___, step) => moments.map((seconds) => clock(seconds, step)) },
-        {
-          stroke: text, grid, ticks: grid, values: (_, values) => values.map(plain),
-          size: (plot, values) => Math.max(40, ...(values ?? []).map((value) => 18 + plot.ctx.measureText(value).width / devicePixelRatio)),
-        },
-      ],
+      padding: [12, 30, 0, 0],
+      tzDate: (seconds) => (zone() === "local" ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
+      series: [{ label: zoneName(), value: time }, ...series],
+      axes: [this.timeAxis(text, grid), { stroke: text, grid, ticks: grid, values: (_, values) => values.map(plain), size: labelWidth }],
       scales: {
         x: { range: (_, least, most) => range.now ?? [least, most] },
         y: { range: (_, least, most) => [Math.min(0, least ?? 0), Math.max(most > 0 ? most * 1.05 : 1, this.thresholdShown(most))] },
       },
-      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: CROSSHAIR, setSeries: false } },
+      cursor: this.cursor(),
       hooks: {
         setSelect: [(plot) => this.zoom(plot)],
         draw: [(plot) => this.annotate(plot, css)],
         ready: [(plot) => plot.over.addEventListener("dblclick", () => range.set(null))],
       },
     };
+  }
+
+  timeAxis(stroke, grid) {
+    return { stroke, grid, ticks: grid, space: 80, size: 32, incrs: STEPS_S, values: (_, moments, __, ___, step) => moments.map((seconds) => clock(seconds, step)) };
+  }
+
+  cursor() {
+    return { y: false, drag: { x: true, y: false, setScale: false }, sync: { key: CROSSHAIR, setSeries: false } };
   }
 
   /** A threshold far above all values would flatten them, so it is left out until they come near. */
@@ -196,11 +216,11 @@ export class TimeChart {
       ctx.stroke();
       ctx.fillText(this.threshold.name, bbox.left + 4 * devicePixelRatio, y - 3 * devicePixelRatio);
     }
-    ctx.strokeStyle = ctx.fillStyle = css.getPropertyValue("--warn").trim();
-    ctx.setLineDash([2 * devicePixelRatio, 2 * devicePixelRatio]);
     let rows = [];
     for (const { at, what } of this.marks) {
       if (at < plot.scales.x.min || at > plot.scales.x.max) continue;
+      ctx.strokeStyle = ctx.fillStyle = css.getPropertyValue(MARKS[what].colour).trim();
+      ctx.setLineDash(MARKS[what].dash.map((length) => length * devicePixelRatio));
       const x = plot.valToPos(at, "x", true);
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
@@ -229,7 +249,7 @@ export class TimeChart {
     this.place.setAttribute("aria-label", said.join(". "));
     if (!this.details.open) return;
     const [first, stop] = within(this.data[0], range.now);
-    const head = element("tr", {}, element("th", { scope: "col" }, "UTC"), ...this.names.map((name) => element("th", { scope: "col", class: "num" }, name)));
+    const head = element("tr", {}, element("th", { scope: "col" }, zoneName()), ...this.names.map((name) => element("th", { scope: "col", class: "num" }, name)));
     const rows = [];
     for (let row = stop - 1; row >= first; row--) {
       rows.push(element("tr", {}, element("th", { scope: "row" }, moment(this.data[0][row])),

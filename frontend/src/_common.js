@@ -68,6 +68,34 @@ export function confirmed(text, action = "Continue", isDangerous = true) {
   });
 }
 
+/** Let a list of tabs show one panel at a time, also with the arrow keys; return what shows a tab by its name. */
+export function tabList(list, onShow = () => {}) {
+  const tabs = [...list.querySelectorAll('[role="tab"]')];
+  const show = (name) => {
+    for (const tab of tabs) {
+      const isChosen = tab.id === `tab-${name}`;
+      tab.setAttribute("aria-selected", String(isChosen));
+      tab.tabIndex = isChosen ? 0 : -1;
+      document.getElementById(tab.getAttribute("aria-controls")).hidden = !isChosen;
+    }
+  };
+  const choose = (tab) => {
+    show(tab.id.slice(4));
+    onShow(tab.id.slice(4));
+  };
+  tabs.forEach((tab, at) => {
+    tab.addEventListener("click", () => choose(tab));
+    tab.addEventListener("keydown", ({ key }) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[key];
+      if (!step) return;
+      const next = tabs[(at + step + tabs.length) % tabs.length];
+      choose(next);
+      next.focus();
+    });
+  });
+  return show;
+}
+
 /** Return a line of values as a small picture; the number beside it says the last one. */
 export function sparkline(all, width = 72, height = 22) {
   const each = Math.max(1, Math.ceil(all.length / (width / 2)));
@@ -102,7 +130,8 @@ export const moment = (text) => (text ? text.replace("T", " ").replace(/Z|\+00:0
 
 export const zone = () => localStorage.getItem("tidegate-times") ?? "UTC";
 const pad = (value, digits = 2) => String(value).padStart(digits, "0");
-function inZone(when, isLocal, decimals) {
+/** Return a moment as text, in the visitor's time zone or in UTC. */
+export function inZone(when, isLocal = zone() === "local", decimals = false) {
   if (!isLocal) return when.toISOString().replace("T", " ").slice(0, decimals ? 23 : 19);
   const day = `${when.getFullYear()}-${pad(when.getMonth() + 1)}-${pad(when.getDate())}`;
   return `${day} ${pad(when.getHours())}:${pad(when.getMinutes())}:${pad(when.getSeconds())}${decimals ? `.${pad(when.getMilliseconds(), 3)}` : ""}`;

@@ -1,9 +1,20 @@
 // The watermark picture: event time against arrival, a dot for each event by its outcome, watermarks as step lines.
-import { element } from "./_common.js";
+import { element, inZone, zone } from "./_common.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 62, right: 10, top: 8, bottom: 26 };
-const HEIGHT = 380;
+const MARGIN = { right: 10, top: 8, bottom: 42 };
+const HEIGHT = 396;
+const TITLE = 20;
+const DIGIT = 6.4;
+
+// The rule that touched an event is its shape, what became of it whether it is filled: neither is told by colour alone.
+const SHAPES = {
+  late: "M0-4.6 4.4 3.4-4.4 3.4Z",
+  "out of order": "M0-4.8 4.8 0 0 4.8-4.8 0Z",
+  early: "M-3.7-3.7H3.7V3.7H-3.7Z",
+  unreadable: "M-3.6-3.6 3.6 3.6M-3.6 3.6 3.6-3.6",
+};
+const shape = (dot) => SHAPES[dot[6]] ?? SHAPES.late;
 
 function node(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -13,8 +24,8 @@ function node(name, attributes, text) {
 }
 
 const clock = (milliseconds, span) => {
-  const text = new Date(milliseconds).toISOString();
-  return span > 172_800_000 ? text.slice(5, 16).replace("T", " ") : span > 600_000 ? text.slice(11, 16) : span > 5000 ? text.slice(11, 19) : text.slice(11, 23);
+  const text = inZone(new Date(milliseconds), zone() === "local", true);
+  return span > 172_800_000 ? text.slice(5, 16) : span > 600_000 ? text.slice(11, 16) : span > 5000 ? text.slice(11, 19) : text.slice(11, 23);
 };
 
 function ticks(least, most, count) {
@@ -29,6 +40,7 @@ export class Picture {
   constructor(place, { onChoose, onZoom }) {
     Object.assign(this, { place, onChoose, onZoom, zoom: null });
     new ResizeObserver(() => this.data && this.draw()).observe(place);
+    document.addEventListener("zone", () => this.data && this.draw());
   }
 
   show(data, keepZoom = false) {
@@ -56,14 +68,19 @@ export class Picture {
     }
     const width = Math.max(280, this.place.clientWidth);
     const { x, y } = this.bounds(dots);
-    const toX = (value) => MARGIN.left + ((value - x[0]) / (x[1] - x[0])) * (width - MARGIN.left - MARGIN.right);
+    const labels = ticks(...y, 7).map((at) => [at, clock(at, y[1] - y[0])]);
+    const left = TITLE + 10 + DIGIT * Math.max(5, ...labels.map(([, text]) => text.length));
+    const toX = (value) => left + ((value - x[0]) / (x[1] - x[0])) * (width - left - MARGIN.right);
     const toY = (value) => HEIGHT - MARGIN.bottom - ((value - y[0]) / (y[1] - y[0])) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     const svg = node("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": this.summary(dots) });
     const clip = node("clipPath", { id: "plot" });
-    clip.append(node("rect", { x: MARGIN.left, y: MARGIN.top, width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom }));
+    clip.append(node("rect", { x: left, y: MARGIN.top, width: width - left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom }));
     svg.append(clip);
-    for (const at of ticks(...x, Math.max(2, width / 110))) svg.append(node("line", { class: "grid", x1: toX(at), x2: toX(at), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), node("text", { x: toX(at), y: HEIGHT - 8, "text-anchor": "middle" }, clock(at, x[1] - x[0])));
-    for (const at of ticks(...y, 7)) svg.append(node("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: toY(at), y2: toY(at) }), node("text", { x: MARGIN.left - 5, y: toY(at) + 4, "text-anchor": "end" }, clock(at, y[1] - y[0])));
+    for (const at of ticks(...x, Math.max(2, width / 110))) svg.append(node("line", { class: "grid", x1: toX(at), x2: toX(at), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), node("text", { x: Math.min(toX(at), width - 36), y: HEIGHT - 24, "text-anchor": "middle" }, clock(at, x[1] - x[0])));
+    for (const [at, text] of labels) svg.append(node("line", { class: "grid", x1: left, x2: width - MARGIN.right, y1: toY(at), y2: toY(at) }), node("text", { x: left - 6, y: toY(at) + 4, "text-anchor": "end" }, text));
+    const middle = MARGIN.top + (HEIGHT - MARGIN.top - MARGIN.bottom) / 2;
+    svg.append(node("text", { x: left + (width - left) / 2, y: HEIGHT - 6, "text-anchor": "middle", class: "title" }, `Arrival, ${zone() === "local" ? "local time" : "UTC"}`));
+    svg.append(node("text", { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` }, "Event time"));
     const plot = node("g", { "clip-path": "url(#plot)" });
     const lines = new Map();
     for (const [timeline, , arrival, , , watermark] of dots) {
@@ -74,16 +91,29 @@ export class Picture {
     [...lines.values()].forEach((path, at) => plot.append(node("path", { d: path, class: `watermark w${at % 4}` })));
     for (const [at, dot] of dots.entries()) {
       if (dot[3] == null || dot[2] < x[0] || dot[2] > x[1]) continue;
-      plot.append(node("circle", { cx: toX(dot[2]).toFixed(1), cy: toY(dot[3]).toFixed(1), r: dot[4] === "on time" ? 2.2 : 3.6, class: dot[4].replace(" ", "-"), "data-at": at }));
+      const [across, up] = [toX(dot[2]).toFixed(1), toY(dot[3]).toFixed(1)];
+      plot.append(dot[4] === "on time" ? node("circle", { cx: across, cy: up, r: 2.2, "data-at": at }) : node("path", { d: shape(dot), transform: `translate(${across} ${up})`, class: `touched ${dot[4]}`, "data-at": at }));
     }
     svg.append(plot);
-    this.place.replaceChildren(svg, this.legend());
-    this.listen(svg, { x, y, width });
+    this.place.replaceChildren(svg, this.legend(dots));
+    this.listen(svg, { x, y, width, left });
   }
 
-  legend() {
-    const entry = (name, text) => element("span", {}, element("i", { class: name }), text);
-    return element("p", { class: "legend note" }, entry("on-time", "on time"), entry("adjusted", "adjusted"), entry("dropped", "dropped"), entry("line", "watermark"));
+  legend(dots) {
+    const icon = (...drawn) => {
+      const svg = node("svg", { viewBox: "-7 -7 14 14", width: 16, height: 16, "aria-hidden": "true" });
+      svg.append(...drawn);
+      return svg;
+    };
+    const entries = [element("span", {}, icon(node("circle", { r: 2.6 })), "on time")];
+    for (const fate of ["adjusted", "dropped"]) {
+      for (const rule of Object.keys(SHAPES)) {
+        const count = dots.filter((dot) => dot[4] === fate && dot[6] === rule).length;
+        if (count) entries.push(element("span", {}, icon(node("path", { d: SHAPES[rule], class: `touched ${fate}` })), `${rule}, ${fate} (${count})`));
+      }
+    }
+    entries.push(element("span", {}, element("i", { class: "line" }), "watermark"));
+    return element("p", { class: "legend note" }, ...entries);
   }
 
   summary(dots) {
@@ -91,13 +121,13 @@ export class Picture {
     return `Event time against arrival: ${count("on time")} events on time, ${count("adjusted")} adjusted, ${count("dropped")} dropped.`;
   }
 
-  listen(svg, { x, y, width }) {
+  listen(svg, { x, y, width, left }) {
     const value = (event) => {
       const box = svg.getBoundingClientRect();
       const part = (pixel, from, to) => Math.min(1, Math.max(0, (pixel - from) / (to - from)));
       const px = (event.clientX - box.left) * (width / box.width);
       const py = (event.clientY - box.top) * (HEIGHT / box.height);
-      return [x[0] + part(px, MARGIN.left, width - MARGIN.right) * (x[1] - x[0]), y[1] - part(py, MARGIN.top, HEIGHT - MARGIN.bottom) * (y[1] - y[0]), px, py];
+      return [x[0] + part(px, left, width - MARGIN.right) * (x[1] - x[0]), y[1] - part(py, MARGIN.top, HEIGHT - MARGIN.bottom) * (y[1] - y[0]), px, py];
     };
     let from = null;
     const box = node("rect", { class: "selection", visibility: "hidden" });

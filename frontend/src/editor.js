@@ -6,7 +6,7 @@ import { lintKeymap, linter } from "@codemirror/lint";
 import { EditorState } from "@codemirror/state";
 import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
-import { Refused, confirmed, element, every, get, notice, number, post, problem, rate, sparkline, timeElement } from "./_common.js";
+import { Refused, confirmed, element, every, get, notice, number, post, problem, rate, sparkline, tabList, timeElement } from "./_common.js";
 import { TEMPLATES, differences } from "./_queries.js";
 
 const byId = (id) => document.getElementById(id);
@@ -288,25 +288,13 @@ byId("test")?.addEventListener("click", () => test());
 
 // -- the panes beside the query
 
-const tabs = [...document.querySelectorAll('.panes [role="tab"]')];
-function showPane(name) {
-  for (const tab of tabs) {
-    const isChosen = tab.id === `tab-${name}`;
-    tab.setAttribute("aria-selected", String(isChosen));
-    tab.tabIndex = isChosen ? 0 : -1;
-    byId(tab.getAttribute("aria-controls")).hidden = !isChosen;
-  }
-}
-tabs.forEach((tab, at) => {
-  tab.addEventListener("click", () => showPane(tab.id.slice(4)));
-  tab.addEventListener("keydown", ({ key }) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[key];
-    if (!step) return;
-    const next = tabs[(at + step + tabs.length) % tabs.length];
-    showPane(next.id.slice(4));
-    next.focus();
-  });
-});
+const showPane = tabList(document.querySelector(".pane-tabs"));
+
+// Below the editor, the chosen tab is in the address, so that it is there again when the page is loaded again.
+const parts = byId("parts");
+const showPart = tabList(parts, (name) => window.history.replaceState(null, "", `#${name}`));
+const named = location.hash.slice(1);
+if (parts.querySelector(`#tab-${CSS.escape(named)}`)) showPart(named);
 
 const cellText = (value) => (value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
 async function preview(isFresh = false) {

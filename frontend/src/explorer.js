@@ -1,5 +1,5 @@
 // The data explorer: compose and send, browse, follow, and look at one event.
-import { Refused, element, every, formattedJson, get, moment, notice, number, post, problem } from "./_common.js";
+import { Refused, element, every, formattedJson, get, notice, number, post, problem, timeElement } from "./_common.js";
 
 const root = document.getElementById("explorer");
 const hub = root.dataset.hub;
@@ -55,7 +55,7 @@ async function send() {
 }
 
 function generatorRow(one) {
-  const until = one.stopsAt ? ` until ${moment(one.stopsAt).slice(11, 19)}` : "";
+  const until = one.stopsAt ? ` until ${timeElement(one.stopsAt).textContent.slice(11, 19)}` : "";
   const said = `${number(one.rate)}/s${until}, ${number(one.sent)} sent${one.error ? ` – ${one.error}` : ""}`;
   const stop = () => trying(async () => { await post(`${hub}/generators/${one.id}/stop`); await showGenerators(); });
   return element("li", {}, element("span", {}, said), element("button", { type: "button", class: "quiet", click: stop, "aria-label": `Stop sending ${said}` }, one.error.startsWith("stopped") ? "Dismiss" : "Stop"));
@@ -139,10 +139,10 @@ const queryFor = (query, more) => {
 };
 
 function row(event, isFresh = false) {
-  const text = event.error ?? (event.kind === "binary" ? `(binary, ${event.size} bytes)` : event.body.slice(0, 400) || "(empty)");
+  const text = event.error ?? (event.kind === "binary" ? `(${event.format === "avro" ? "Avro" : "binary"}, ${number(event.size)} bytes)` : event.body.slice(0, 400) || "(empty)");
   const link = element("a", { class: "event", href: `${hub}/events/${event.partition}/${event.sequenceNumber}.json`, click: (click) => { click.preventDefault(); open(event, link); } }, ...marked(text));
   return element("tr", { class: isFresh ? "fresh" : null },
-    element("td", { class: "nowrap" }, moment(event.enqueuedTime)), element("td", {}, event.partition),
+    element("td", { class: "nowrap" }, timeElement(event.enqueuedTime)), element("td", {}, event.partition),
     element("td", { class: "num" }, String(event.sequenceNumber)), element("td", {}, event.partitionKey ?? ""), ...columnCells(event),
     element("td", { class: "body" }, link));
 }
@@ -170,27 +170,63 @@ function showColumns() {
   head.lastElementChild.before(...chosenColumns().map((name) => element("th", { scope: "col", class: "chosen-column" }, name)));
 }
 byId("columns").value = localStorage.getItem(COLUMNS) ?? "";
-byId("columns").addEventListener("change", () => {
+function useColumns() {
   localStorage.setItem(COLUMNS, byId("columns").value);
   showColumns();
   browse(currentQuery());
+}
+byId("columns").addEventListener("change", () => {
+  offerColumns([]);
+  useColumns();
 });
+
+// The fields of the events that were shown are offered as columns.
+const offered = new Set();
+const MOST_OFFERED = 40;
+const DEEPEST = 3;
+function fieldsOf(value, path = "", depth = 1) {
+  if (!value || typeof value !== "object" || Array.isArray(value)) return path ? [path] : [];
+  return Object.entries(value).flatMap(([name, inner]) => (/^[\w$-]+$/.test(name) ? (depth < DEEPEST ? fieldsOf(inner, path ? `${path}.${name}` : name, depth + 1) : [path ? `${path}.${name}` : name]) : []));
+}
+function offerColumns(events) {
+  const before = offered.size;
+  for (const event of events.slice(0, 20)) {
+    try {
+      if (event.kind === "json") for (const name of [...fieldsOf(JSON.parse(event.body)), ...Object.keys(event.properties)]) if (offered.size < MOST_OFFERED) offered.add(name);
+    } catch {
+      // It was cut.
+    }
+  }
+  if (events.length && offered.size === before) return;
+  const chosen = chosenColumns();
+  byId("column-choices").replaceChildren(...[...offered].map((name) => element("label", { class: "inline" },
+    element("input", { type: "checkbox", checked: chosen.includes(name), change: ({ target }) => {
+      byId("columns").value = (target.checked ? [...chosenColumns(), name] : chosenColumns().filter((one) => one !== name)).join(", ");
+      useColumns();
+    } }), name)));
+}
 
 /** Return a text with the words of the search marked. */
 function marked(text) {
-  const words = (browseForm.elements.search.value.match(/-?(?:[\w.@$-]+(?::|[<>!]=?))?(?:"[^"]*"|\S+)/g) ?? [])
-    .filter((term) => !/^-|^[\w.@$-]+[<>!]/.test(term)).map((term) => term.replace(/^[\w.@$-]+:/, "").replaceAll('"', "")).filter(Boolean);
+  const words = (browseForm.elements.search.value.match(/-?(?:[\w.@$-]+(?::|[<>!]=?))?(?:"[^"]*"|[^\s()]+)/g) ?? [])
+    .filter((term) => !/^-|^[\w.@$-]+[<>!]|^(OR|AND|NOT)$/.test(term)).map((term) => term.replace(/^[\w.@$-]+:/, "").replaceAll('"', "")).filter(Boolean);
   if (!words.length) return [text];
   const pattern = new RegExp(`(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "gi");
   return text.split(pattern).map((part, at) => (at % 2 ? element("mark", {}, part) : part));
 }
 
-function say(answer, total) {
-  const searched = answer.searched > answer.events.length ? `, ${number(answer.searched)} searched` : "";
-  const rest = !answer.isComplete && total === 0 ? ` There are more events to search: choose “${isNewestFirst ? "Older events" : "Later events"}” to continue.` : "";
-  byId("browse-status").textContent = `${number(total)} event${total === 1 ? "" : "s"} shown${searched}.${rest}`;
-  byId("more").hidden = answer.isComplete;
-  byId("more").textContent = isNewestFirst ? "Older events" : "Later events";
+// How far the present search has come, over all requests that it takes.
+const progress = { searched: Number(root.dataset.searched), extent: Number(root.dataset.extent) };
+const isSearch = () => browseForm.elements.search.value.trim() !== "";
+
+function say(total) {
+  const found = `${number(total)} event${total === 1 ? "" : "s"}`;
+  byId("browse-status").textContent = isSearch()
+    ? `${found} found; searched ${number(Math.min(progress.searched, progress.extent))} of ${number(progress.extent)}.`
+    : `${found} shown.`;
+  const more = byId("more");
+  more.hidden = isComplete;
+  more.textContent = isSearch() ? "Continue the search" : isNewestFirst ? "Older events" : "Later events";
   const empty = byId("no-events");
   if (empty) empty.hidden = total > 0;
 }
@@ -213,13 +249,37 @@ async function load(query) {
 }
 byId("cancel-search").addEventListener("click", () => {
   searching?.abort();
-  byId("browse-status").textContent = "Cancelled.";
+  byId("browse-status").textContent += " Cancelled.";
 });
 
 function take(answer) {
   forward = answer.forward || forward;
   backward = answer.backward || backward;
   isComplete = answer.isComplete;
+}
+
+// A choice is searched for so long before the visitor is asked again.
+const SEARCH_MS = 10_000;
+
+/** Continue a search, request by request, until a page is full, all is searched, it took long, or it is cancelled. */
+async function searchOn(query, wanted) {
+  const began = performance.now();
+  while (isSearch() && !isComplete && wanted > 0 && performance.now() - began < SEARCH_MS) {
+    const answer = await load(queryFor(query, isNewestFirst ? { before: backward } : { after: forward }));
+    if (!answer) return;
+    const keep = forward;
+    take(answer);
+    if (isNewestFirst) forward = keep; // following continues where it was
+    progress.searched += answer.searched;
+    append(answer.events);
+    wanted -= answer.events.length;
+  }
+}
+
+function append(events) {
+  body.append(...(isNewestFirst ? events.toReversed() : events).map((event) => row(event)));
+  offerColumns(events);
+  say(body.children.length);
 }
 
 async function browse(query, from) {
@@ -230,12 +290,14 @@ async function browse(query, from) {
   if (from) browseForm.elements.from.value = from;
   showValue();
   take(answer);
-  const events = isNewestFirst ? answer.events.toReversed() : answer.events;
-  body.replaceChildren(...events.map((event) => row(event)));
-  say(answer, events.length);
+  Object.assign(progress, { searched: answer.searched, extent: answer.extent });
+  body.replaceChildren();
+  append(answer.events);
   history.replaceState(null, "", `?${asked}`);
   linkDownloads(asked);
+  await searchOn(asked, pageSize() - answer.events.length);
 }
+const pageSize = () => Number(browseForm.elements.limit.value);
 
 function linkDownloads(query) {
   for (const format of ["jsonl", "csv"]) byId(`download-${format}`).href = `${hub}/events/download?${queryFor(query, { format, limit: 100000 })}`;
@@ -244,15 +306,14 @@ function linkDownloads(query) {
 browseForm.addEventListener("submit", (event) => { event.preventDefault(); byId("follow").checked = false; browse(currentQuery()); });
 
 byId("more").addEventListener("click", async () => {
-  const more = isNewestFirst ? { before: backward } : { after: forward };
-  const answer = await load(queryFor(currentQuery(), more));
+  const query = currentQuery();
+  if (isSearch()) return searchOn(query, pageSize());
+  const answer = await load(queryFor(query, isNewestFirst ? { before: backward } : { after: forward }));
   if (!answer) return;
   const keep = forward;
   take(answer);
   if (isNewestFirst) forward = keep; // following continues where it was
-  const events = isNewestFirst ? answer.events.toReversed() : answer.events;
-  body.append(...events.map((event) => row(event)));
-  say(answer, body.children.length);
+  append(answer.events);
 });
 
 const VALUES = { time: ["UTC time", "2026-01-31T12:00:00Z"], sequence: ["Number", "0"], offset: ["Offset", "0"] };
@@ -296,7 +357,7 @@ every(1, async () => {
 function table(title, values) {
   const entries = Object.entries(values);
   if (!entries.length) return null;
-  const rows = entries.map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value))));
+  const rows = entries.map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "mono" }, typeof value === "string" || value instanceof Element ? value : JSON.stringify(value))));
   return element("section", {}, element("h3", {}, title), element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows))));
 }
 
@@ -312,12 +373,27 @@ function hexadecimal(base64) {
   return element("pre", { tabindex: "0" }, lines.join("\n"));
 }
 
+/** Return a body as it is read: Avro as its records, with its bytes below. */
+async function contentOf(event, url) {
+  if (event.kind !== "binary") return formattedJson(event.body);
+  if (event.format !== "avro") return hexadecimal(event.body);
+  const bytes = element("details", {}, element("summary", {}, "As bytes"), hexadecimal(event.body));
+  try {
+    const { count, records } = await get(`${url}/decoded.json`);
+    return element("div", {}, element("p", { class: "note" }, `Avro, ${number(count)} record${count === 1 ? "" : "s"}${records.length < count ? `, the first ${number(records.length)} of them below` : ""}.`),
+      formattedJson(JSON.stringify(records.length === 1 ? records[0] : records)), bytes);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    return element("div", {}, element("p", { class: "problem" }, error.message), hexadecimal(event.body));
+  }
+}
+
 let opener = null;
 async function open(event, from) {
   opener = from;
   const url = `${hub}/events/${event.partition}/${event.sequenceNumber}`;
   const whole = event.isCut ? await get(`${url}.json`) : event;
-  const content = whole.kind === "binary" ? hexadecimal(whole.body) : formattedJson(whole.body);
+  const content = await contentOf(whole, url);
   const copy = () => navigator.clipboard.writeText(whole.body).then(() => notice("Copied"), () => notice("The browser does not allow copying"));
   const again = () => {
     form.elements.body.value = whole.body;
@@ -331,7 +407,7 @@ async function open(event, from) {
   const canSend = form && form.offsetParent !== null;
   byId("event-content").replaceChildren(...[
     whole.error ? element("p", { class: "problem" }, whole.error) : null,
-    table("Position", { Enqueued: `${moment(whole.enqueuedTime)} UTC`, Partition: whole.partition, "Sequence number": whole.sequenceNumber, Offset: whole.offset, "Partition key": whole.partitionKey ?? "none" }),
+    table("Position", { Enqueued: timeElement(whole.enqueuedTime), Partition: whole.partition, "Sequence number": whole.sequenceNumber, Offset: whole.offset, "Partition key": whole.partitionKey ?? "none" }),
     element("section", {},
       element("div", { class: "heading" }, element("h3", {}, `Body (${whole.compression ? `${whole.compression}, ` : ""}${number(whole.size)} bytes)`),
         element("div", { class: "row" }, element("button", { type: "button", class: "quiet", click: copy }, "Copy"),
@@ -353,11 +429,12 @@ body.addEventListener("click", async (click) => {
   open(await get(link.href), link);
 });
 
-byId("more").hidden = isComplete;
-byId("more").textContent = isNewestFirst ? "Older events" : "Later events";
+say(body.children.length);
 showValue();
 linkDownloads(currentQuery());
-if (chosenColumns().length) {
-  showColumns();
-  browse(currentQuery());
-}
+if (chosenColumns().length) showColumns();
+// What the server wrote has no columns of its own, and is no more than the first part of a search.
+if (chosenColumns().length || (isSearch() && !isComplete)) browse(currentQuery());
+document.querySelector("details.columns").addEventListener("toggle", async ({ target }) => {
+  if (target.open && !offered.size) offerColumns((await load(queryFor(currentQuery(), { limit: 20 })))?.events ?? []);
+});

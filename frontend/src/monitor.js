@@ -1,6 +1,7 @@
 // Metrics over time, the watermark's delay by cause, the live picture, and the story of one event.
-import { TimeChart, range } from "./_chart.js";
+import { TimeChart, marksLegend, range } from "./_chart.js";
 import { Refused, element, every, formattedJson, get, moment, number, problem, timeElement } from "./_common.js";
+import { HeatMap } from "./_heat_map.js";
 import { Picture } from "./_picture.js";
 
 const byId = (id) => document.getElementById(id);
@@ -50,6 +51,40 @@ async function updateCharts() {
     });
   }
   charts.forEach((chart, at) => chart.show([shown.times, ...shown.columns[at]], shown.marks));
+  byId("marks").replaceChildren(...marksLegend(shown.marks));
+}
+
+// By partition: the same, with a row for each.
+const MAPS = [
+  { title: "Watermark delay by partition", key: "delays", what: "delay", unit: "s", isLogarithmic: true },
+  { title: "Events read per second, by partition", key: "rates", what: "events read", unit: "events/s" },
+];
+let maps = null;
+const kept = { times: [], rows: MAPS.map(() => ({})) };
+
+function addRows(data) {
+  const count = kept.times.length;
+  kept.times.push(...data.times);
+  MAPS.forEach(({ key }, at) => {
+    const rows = kept.rows[at];
+    for (const [name, values] of Object.entries(data[key])) (rows[name] ??= Array(count).fill(null)).push(...values);
+    // A partition that is no longer read has no value there.
+    for (const values of Object.values(rows)) while (values.length < kept.times.length) values.push(null);
+  });
+  const gone = kept.times.findIndex((time) => time >= (kept.times.at(-1) ?? 0) - data.seconds);
+  if (gone > 0) for (const values of [kept.times, ...kept.rows.flatMap((rows) => Object.values(rows))]) values.splice(0, gone);
+}
+
+async function updateMaps() {
+  const data = await get(`${job}/partitions.json?range=${monitor.dataset.range}&after=${kept.times.at(-1) ?? 0}`);
+  addRows(data);
+  if (kept.times.length < 2) return;
+  maps ??= MAPS.map((one) => {
+    const figure = element("figure", { class: "chart" }, element("figcaption", {}, one.title));
+    byId("maps").append(figure);
+    return new HeatMap(figure, one);
+  });
+  maps.forEach((map, at) => map.showRows(kept.times, kept.rows[at], data.resolution, shown.marks));
 }
 
 const seconds = (value) => (value == null ? "–" : `${value.toFixed(1)} s`);
@@ -80,8 +115,9 @@ async function update() {
 const whole = byId("whole-range");
 range.addEventListener("change", () => { whole.hidden = !range.now; });
 whole.addEventListener("click", () => range.set(null));
-updateCharts().catch(() => {});
+updateCharts().then(updateMaps).catch(() => {});
 every(monitor.dataset.range === "24h" ? 30 : 1, updateCharts);
+every(monitor.dataset.range === "24h" ? 60 : 10, updateMaps);
 every(2, update);
 
 // -- the picture
@@ -122,7 +158,7 @@ if (byId("picture")) {
       picture.show(data, isZoomed);
       status.textContent = `${number(data.events)} events${data.dots.length < data.events ? `, ${number(data.dots.length)} of them drawn: those that a rule touched first` : ""}; ${data.policy}`;
       const touched = data.dots.filter((dot) => dot[4] !== "on time").slice(-30).toReversed();
-      byId("touched").replaceChildren(...(touched.length ? [element("details", {}, element("summary", {}, `${touched.length} events that a rule touched, the latest first`), element("ul", { class: "plain" }, ...touched.map((dot) => element("li", {}, element("button", { type: "button", class: "quiet", click: () => chosen(dot) }, `${iso(dot[2]).slice(11, 23)} ${dot[0]}, event ${dot[1]}: ${dot[4]}`)))))] : []));
+      byId("touched").replaceChildren(...(touched.length ? [element("details", {}, element("summary", {}, `${touched.length} events that a rule touched, the latest first`), element("ul", { class: "plain" }, ...touched.map((dot) => element("li", {}, element("button", { type: "button", class: "quiet", click: () => chosen(dot) }, `${iso(dot[2]).slice(11, 23)} ${dot[0]}, event ${dot[1]}: ${dot[6] ? `${dot[6]}, ` : ""}${dot[4]}`)))))] : []));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       status.textContent = "";

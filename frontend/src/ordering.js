@@ -9,13 +9,19 @@ const order = { slider: byId("order"), field: byId("order-s") };
 const TYPED_MS = 500;
 let tuned = null;
 let typed = null;
+let mapWidth = 0;
 const own = { late: Number(form.dataset.late), order: Number(form.dataset.order), action: form.elements.action.value };
 
 export function duration(seconds) {
   if (seconds == null) return "no limit";
   if (seconds < 0) return "for ever";
   if (seconds < 60) return `${Number(seconds.toFixed(3))} s`;
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return `${Number((seconds / size).toFixed(1))} ${unit}`;
+  const whole = Math.round(seconds);
+  for (const [size, unit, smaller, small] of [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]]) {
+    if (whole < size) continue;
+    const rest = Math.floor((whole % size) / smaller);
+    return `${Math.floor(whole / size)} ${unit}${rest ? ` ${rest} ${small}` : ""}`;
+  }
 }
 const share = (value) => `${(100 * value).toFixed(value > 0.9999 && value < 1 ? 4 : 2)} %`;
 
@@ -70,16 +76,20 @@ function show() {
   for (const cell of byId("map").querySelectorAll(".cell")) cell.classList.toggle("chosen", cell.dataset.late === String(lateAt) && cell.dataset.order === String(orderAt));
 }
 
-const CELL = { width: 26, height: 15 };
-const ROOM = { left: 76, bottom: 44 };
+const ROW = 15;
+const LABEL = 54;
+const ROOM = { left: 92, right: 22, bottom: 44 };
 const opacity = (value) => (0.06 + 0.94 * value ** 6).toFixed(3);
 
 /** Draw the share of untouched events for each pair of tolerances, with titles, a key, and the values of a cell. */
 function map() {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const [rows, columns] = [tuned.lateSeconds.length, tuned.outOfOrderSeconds.length];
-  const [width, height] = [columns * CELL.width, rows * CELL.height];
-  svg.setAttribute("viewBox", `0 0 ${ROOM.left + width + 18} ${height + ROOM.bottom}`);
+  mapWidth = byId("map").clientWidth;
+  const cell = Math.max(9, (byId("map").clientWidth - ROOM.left - ROOM.right) / columns);
+  const [width, height] = [columns * cell, rows * ROW];
+  svg.setAttribute("width", ROOM.left + width + ROOM.right);
+  svg.setAttribute("height", height + ROOM.bottom);
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", "Late tolerance upwards, out-of-order tolerance to the right; the darker, the more events are untouched");
   const add = (name, attributes, text) => {
@@ -93,17 +103,17 @@ function map() {
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {
       const value = outcomeAt(row, column).shareUntouched;
-      const cell = add("rect", { x: ROOM.left + column * CELL.width, y: (rows - 1 - row) * CELL.height, width: CELL.width - 1.5, height: CELL.height - 1.5, rx: 2, class: "cell", "fill-opacity": opacity(value) });
-      Object.assign(cell.dataset, { late: String(row), order: String(column) });
-      cell.addEventListener("click", () => use(tuned.lateSeconds[row], tuned.outOfOrderSeconds[column]));
-      cell.addEventListener("pointerenter", () => {
+      const drawn = add("rect", { x: ROOM.left + column * cell, y: (rows - 1 - row) * ROW, width: cell - 1.5, height: ROW - 1.5, rx: 2, class: "cell", "fill-opacity": opacity(value) });
+      Object.assign(drawn.dataset, { late: String(row), order: String(column) });
+      drawn.addEventListener("click", () => use(tuned.lateSeconds[row], tuned.outOfOrderSeconds[column]));
+      drawn.addEventListener("pointerenter", () => {
         says.textContent = `Late ${duration(tuned.lateSeconds[row])}, out of order ${duration(tuned.outOfOrderSeconds[column])}: ${share(value)} untouched, delay ${duration(outcomeAt(row, column).watermarkDelayMedianS)}.`;
       });
     }
   }
   // As many labels as fit beside each other.
-  for (let row = 0; row < rows; row += 2) add("text", { x: ROOM.left - 6, y: (rows - row) * CELL.height - 4, "text-anchor": "end" }, duration(tuned.lateSeconds[row]));
-  for (let column = 0; column < columns; column += 2) add("text", { x: ROOM.left + (column + 0.5) * CELL.width, y: height + 14, "text-anchor": "middle" }, duration(tuned.outOfOrderSeconds[column]));
+  for (let row = 0; row < rows; row += 2) add("text", { x: ROOM.left - 6, y: (rows - row) * ROW - 4, "text-anchor": "end" }, duration(tuned.lateSeconds[row]));
+  for (let column = 0; column < columns; column += Math.ceil(LABEL / cell)) add("text", { x: ROOM.left + (column + 0.5) * cell, y: height + 14, "text-anchor": "middle" }, duration(tuned.outOfOrderSeconds[column]));
   add("text", { x: ROOM.left + width / 2, y: height + 34, "text-anchor": "middle", class: "title" }, "Out-of-order tolerance");
   add("text", { x: 12, y: height / 2, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${height / 2})` }, "Late tolerance");
   says.textContent = "Point at a cell for its values; choose it to use its tolerances.";
@@ -143,6 +153,11 @@ async function tune(further = null) {
   show();
 }
 
+new ResizeObserver(() => {
+  if (!tuned || byId("map").clientWidth === mapWidth) return;
+  map();
+  show();
+}).observe(byId("map"));
 late.slider.addEventListener("input", () => use(tuned.lateSeconds[late.slider.value], Number(order.field.value)));
 order.slider.addEventListener("input", () => use(Number(late.field.value), tuned.outOfOrderSeconds[order.slider.value]));
 for (const { field } of [late, order]) field.addEventListener("input", show);

@@ -3,9 +3,21 @@ import { Refused, badge, confirmed, element, every, fill, get, notice, post, pro
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
-  if (opener) document.getElementById(opener.dataset.opens).showModal();
+  if (opener) {
+    const dialog = document.getElementById(opener.dataset.opens);
+    if (opener.dataset.fill) prepare(dialog, JSON.parse(opener.dataset.fill));
+    dialog.showModal();
+  }
   if (event.target.closest("[data-closes]")) event.target.closest("dialog").close();
 });
+
+/** Let a dialog that several things share be about one of them. */
+function prepare(dialog, { action, title, checked }) {
+  const form = dialog.querySelector("form");
+  form.dataset.action = action;
+  dialog.querySelector("h2").textContent = title;
+  for (const field of form.querySelectorAll('[type="checkbox"]')) field.checked = checked.includes(field.name);
+}
 
 /** Return a form's values as JSON: empty numbers are null, and names with data-type are of that type. */
 function values(form) {
@@ -128,10 +140,17 @@ if (document.querySelector("[data-live-overview]")) {
   });
 }
 
-if (document.querySelector("[data-spark-of]")) {
+if (document.querySelector("[data-spark-of], [data-job-spark]")) {
+  const show = (name, values) => {
+    for (const place of document.querySelectorAll(`[data-${name}]`)) {
+      const found = values[place.getAttribute(`data-${name}`)];
+      if (found?.some((value) => value)) place.replaceChildren(sparkline(found));
+    }
+  };
   const draw = async () => {
-    const { hubs } = await get(`/sparklines.json${location.search}`);
-    for (const place of document.querySelectorAll("[data-spark-of]")) if (hubs[place.dataset.sparkOf]?.some((value) => value)) place.replaceChildren(sparkline(hubs[place.dataset.sparkOf]));
+    const { hubs, jobs } = await get(`/sparklines.json${location.search}`);
+    show("spark-of", hubs);
+    show("job-spark", jobs);
   };
   draw().catch(() => {});
   every(15, draw);
@@ -202,6 +221,7 @@ if (zones) {
   zones.addEventListener("change", () => {
     localStorage.setItem("tidegate-times", zones.value);
     tellAll();
+    document.dispatchEvent(new Event("zone"));
   });
 }
 tellAll();
@@ -209,7 +229,10 @@ setInterval(tellAll, 5000);
 
 // A menu closes when something else is chosen, and with Escape.
 document.addEventListener("click", (event) => {
-  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.querySelector("summary").contains(event.target)) menu.open = false;
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    const ownPart = menu.classList.contains("columns") ? menu : menu.querySelector("summary");
+    if (!ownPart.contains(event.target)) menu.open = false;
+  }
 });
 document.addEventListener("keydown", (event) => {
   const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");

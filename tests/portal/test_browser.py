@@ -5,17 +5,22 @@ The pictures stay in the folder that TIDEGATE_PICTURES names, for somebody to lo
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.portal.conftest import KEY, Client
 from tests.programs import program
+from tidegate.amqp.messages.message import Message, encode_message
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.portal import portal
 from tidegate.portal.events.placeholders import SAMPLES
@@ -32,6 +37,7 @@ HUB_PAGES = (
     "send-by-keyboard",
     "browse-from-positions",
     "hub",
+    "namespace",
     "delete",
     "missing",
     "sign-in",
@@ -58,6 +64,7 @@ HOSTILE_PAGES = (
     "two-tabs",
     "many-outputs",
     "job-that-fails",
+    "avro-events",
     "by-keyboard",
 )
 ATTACK = "<img src=x onerror='globalThis.harmed = 1; alert(1)'>"
@@ -85,6 +92,7 @@ def visit(script: str, port: int | None, pictures: Path, **more: str) -> dict[st
         "key": KEY,
         "chromiumPath": chromium,
         "pictures": str(pictures),
+        "keepsPictures": "TIDEGATE_PICTURES" in os.environ,
         **more,
     }
     done = subprocess.run(
@@ -126,17 +134,38 @@ def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             jobs.close()
 
 
+def avro_container(records: list[dict[str, Any]]) -> bytes:
+    schema = {"type": "record", "name": "car", "fields": [{"name": "plate", "type": "string"}]}
+    content = io.BytesIO()
+    fastavro.writer(content, fastavro.parse_schema(schema), records)
+    return content.getvalue()
+
+
+def store(server: Server, hub: str, bodies: list[bytes]) -> None:
+    """Append events that no form of the portal can send."""
+    stored = threading.Event()
+    events = [encode_message(Message(body_kind="data", body=[body])) for body in bodies]
+    server.namespace.event_hub(hub).partitions[0].log.append(events, lambda *_: stored.set())
+    assert stored.wait(PATIENCE_S)
+
+
 @pytest.fixture(scope="module")
 def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Return a server with odd events, a hub with many partitions, a job with many outputs and one that fails."""
     folder = tmp_path_factory.mktemp("hostile")
-    hubs = (EventHubConfig(name="odd"), EventHubConfig(name="wide", partition_count=100), EventHubConfig(name="empty"))
+    hubs = (
+        EventHubConfig(name="odd"),
+        EventHubConfig(name="wide", partition_count=100),
+        EventHubConfig(name="empty"),
+        EventHubConfig(name="avro", partition_count=1),
+    )
     jobs = Jobs(folder / "service")
     config = NamespaceConfig(name="emulatorNs1", event_hubs=hubs)
     with BackgroundServer(config, folder / "data", http_port=0, further_routes=[portal(jobs)]) as running, jobs:
         client = Client(running.server.http_port)
         for event in ODD_EVENTS:
             assert client.post("/eventhubs/odd/send", event).status == 200
+        store(running.server, "avro", [avro_container([{"plate": f"A{at}"} for at in range(3)]), b"Obj\x01 broken"])
         outputs = {f"out{at}": {"type": "file", "path": str(folder / f"out{at}.jsonl")} for at in range(20)}
         query = "\n".join(f"SELECT a INTO {output} FROM i WHERE a > {at};" for at, output in enumerate(outputs))
         recorded = folder / "log.jsonl"

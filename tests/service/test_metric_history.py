@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.service.metric_history import MetricHistory, Resolution
+from tidegate.service.metric_history import OF_PARTITIONS, MetricHistory, Resolution
 
 NOW_S = 1_700_000_000.0
 SECOND, MINUTE = Resolution.SECOND, Resolution.MINUTE
@@ -76,3 +76,22 @@ def test_a_disk_that_refuses_is_said_once_and_a_deleted_job_not_at_all(
             history.add(NOW_S + at, {"a": at})
     assert [record.message.count("metrics-second.jsonl") for record in caplog.records] == [1]
     assert len(history.since(SECOND, 0)) == 25
+
+
+def test_some_metrics_can_be_asked_for_alone(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    history.add(NOW_S, {"a": 1, "b": 2})
+    history.add(NOW_S + 1, {"b": None})
+    assert history.since(SECOND, 0, ("a", "c")) == [(NOW_S, {"a": 1.0}), (NOW_S + 1, {})]
+
+
+def test_of_partitions_every_tenth_second_is_kept_in_files_of_their_own(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path, "partitions", OF_PARTITIONS)
+    for at in range(4000):
+        history.add(NOW_S + at, {"Events Read i/0": at})
+    history.flush()
+    again = MetricHistory(tmp_path, "partitions", OF_PARTITIONS)
+    found = again.since(Resolution.TEN_SECONDS, 0)
+    assert (len(found), found[-1]) == (360, (NOW_S + 3990, {"Events Read i/0": 3990.0}))
+    assert again.since(Resolution.MINUTE, NOW_S + 3900)[0][0] == NOW_S + 3960
+    assert MetricHistory(tmp_path).since(Resolution.MINUTE, 0) == []

@@ -41,6 +41,8 @@ def test_an_operator_is_behind_by_its_own_delay_and_that_of_what_it_reads() -> N
         report = next(message for _ in range(5) if channel.MEASURED in (message := sent.get(timeout=PATIENCE_S)))
     finally:
         reporter.end()
+    assert report[channel.MEASURED]["partitions"]["Watermark Delay i/0"] >= BEHIND_S
+    assert report[channel.MEASURED]["partitions"]["Events Read i/0"] == step.timelines["i", "0"].position
     operators = report[channel.MEASURED]["operators"]
     watermark_delay = report[channel.MEASURED]["metrics"]["Watermark Delay"]
     assert watermark_delay >= BEHIND_S

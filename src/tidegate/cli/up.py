@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tidegate.azure.management import ArmSettings, arm_routes
+from tidegate.azure.management import ArmSettings, ManagementApi
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.access_rules import EMULATOR_KEY
@@ -232,7 +232,8 @@ def up(
         raise click.UsageError("--workers is for the data directory; with --store, start more gateways")
     spark = SharedSparkSettings(memory_bytes=spark_memory << 20)
     jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(spark=spark, traces=traces))
-    further = [*([serve_portal(jobs)] if portal else []), arm_routes(ArmSettings(data, jobs))]
+    management = ManagementApi(ArmSettings(data, jobs))
+    further = [*([serve_portal(jobs, management)] if portal else []), management.routes()]
     own = settings
     if workers > 1:
         own = replace(settings, amqp_port=None, amqps_port=None, listen=())

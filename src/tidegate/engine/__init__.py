@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tidegate.engine.decoding.avro_container import read_container
     from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
     from tidegate.engine.decoding.files import rows_of
-    from tidegate.engine.decoding.formats import FORMATS, JSON, Format, decoder_of
+    from tidegate.engine.decoding.formats import FORMATS, JSON, Format, Unreadable, decoder_of
     from tidegate.engine.decoding.json_bodies import Decoder
     from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
     from tidegate.engine.decoding.rows import EventColumns, ResultRows
@@ -37,9 +38,10 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "tidegate.engine.decoding.avro_container": ("read_container",),
             "tidegate.engine.decoding.decoded": ("Decoded", "Problem", "Wanted"),
             "tidegate.engine.decoding.files": ("rows_of",),
-            "tidegate.engine.decoding.formats": ("FORMATS", "JSON", "Format", "decoder_of"),
+            "tidegate.engine.decoding.formats": ("FORMATS", "JSON", "Format", "Unreadable", "decoder_of"),
             "tidegate.engine.decoding.json_bodies": ("Decoder",),
             "tidegate.engine.decoding.limits": ("DEFAULT_LIMITS", "Limits"),
             "tidegate.engine.decoding.rows": ("EventColumns", "ResultRows"),
@@ -99,11 +101,13 @@ __all__ = [
     "SubstreamCodes",
     "TableBodies",
     "TaskSide",
+    "Unreadable",
     "UnsupportedQuery",
     "Vector",
     "Wanted",
     "byte_sizes",
     "decoder_of",
+    "read_container",
     "rows_of",
     "values_of",
 ]

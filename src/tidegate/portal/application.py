@@ -12,10 +12,11 @@ from starlette.routing import BaseRoute, Route
 
 from tidegate.hub.errors import NotFound
 from tidegate.portal.jobs.descriptions import JobRows
+from tidegate.portal.jobs.history import input_rates
 from tidegate.portal.jobs.pages import JobPages
 from tidegate.portal.pages.event_hub import EventHubPages
 from tidegate.portal.pages.explorer import ExplorerPages
-from tidegate.portal.pages.namespace import NamespacePages
+from tidegate.portal.pages.namespace import NamespacePages, TagStore
 from tidegate.portal.pages.overview import overview_routes
 from tidegate.portal.pages.schemas import SchemaPages
 from tidegate.portal.pages.sign_in import sign_in_routes
@@ -27,8 +28,13 @@ from tidegate.server.http.routing import HttpContext, RouteGroup
 from tidegate.service import Jobs
 
 
-def portal(jobs: Jobs | None = None) -> RouteGroup:
-    """Return the portal, to be given to a server as one of its `further_routes`; without jobs it shows the hub only."""
+def portal(jobs: Jobs | None = None, tags: TagStore | None = None) -> RouteGroup:
+    """Return the portal, to be given to a server as one of its `further_routes`.
+
+    Args:
+        jobs: what it shows beside the hub, if there is a service of jobs.
+        tags: keeps the tags of the namespace; without it, the page of the namespace has none.
+    """
     desks: list[Desk] = []
 
     def missing(request: Request) -> Response:
@@ -40,15 +46,20 @@ def portal(jobs: Jobs | None = None) -> RouteGroup:
         desks.append(desk)
         asyncio.get_running_loop().run_in_executor(None, compile_templates)
         throughput = Throughput(context.hub.metrics.deliveries)
+        pages = None if jobs is None else JobPages(desk, jobs, throughput.rate, time.time)
         return [
             Route(f"{PREFIX}{{digest}}/{{name}}", serve_asset),
             *sign_in_routes(desk),
-            *NamespacePages(desk).routes(),
-            *ExplorerPages(desk, time.time).routes(),
+            *NamespacePages(desk, tags).routes(),
+            *ExplorerPages(desk, time.time, None if pages is None else pages.decode).routes(),
             *EventHubPages(desk, throughput).routes(),
             *SchemaPages(desk).routes(),
-            *([] if jobs is None else JobPages(desk, jobs, throughput.rate, time.time).routes()),
-            *overview_routes(desk, throughput, None if jobs is None else JobRows(jobs)),
+            *([] if pages is None else pages.routes()),
+            *overview_routes(desk, throughput, None if jobs is None else _rows(jobs)),
         ]
 
     return RouteGroup(build=build, missing=missing)
+
+
+def _rows(jobs: Jobs) -> JobRows:
+    return JobRows(jobs, lambda name: input_rates(jobs, name, time.time()))

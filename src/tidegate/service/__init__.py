@@ -5,6 +5,7 @@ service itself is light: it loads neither the engine nor Spark. Jobs run in proc
 cannot harm the hub or each other, and share what they have in common.
 """
 
+from tidegate.service.error_groups import ErrorGroup
 from tidegate.service.errors import (
     Changed,
     InvalidJob,
@@ -17,7 +18,7 @@ from tidegate.service.errors import (
 )
 from tidegate.service.job_files import LogPage
 from tidegate.service.jobs import Jobs
-from tidegate.service.metric_history import Resolution, Sample
+from tidegate.service.metric_history import EVENTS_READ, Resolution, Sample
 from tidegate.service.prometheus import JobsCollector
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, QueryVersion, Scale, StartMode
 from tidegate.service.settings import ResourceLimits, ServiceSettings
@@ -25,7 +26,9 @@ from tidegate.service.sharing.shared_spark import SharedSparkSettings
 from tidegate.service.states import JobState
 
 __all__ = [
+    "EVENTS_READ",
     "Changed",
+    "ErrorGroup",
     "InvalidJob",
     "JobDocument",
     "JobExists",

@@ -24,7 +24,7 @@ STATE = "state"
 _JOURNAL = "journal.json"
 _VERSIONS = "versions.json"
 _STATUS = "status.json"
-_DATA_ERRORS = "data-errors.jsonl"
+DATA_ERRORS = "data-errors.jsonl"
 _BLOCK_BYTES = 64 << 10
 _LONGEST_LOG_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -107,7 +107,7 @@ def _entry(line: bytes) -> Mapping[str, Any]:
 def read_data_errors(state: Path, limit: int) -> list[Mapping[str, Any]]:
     """Return the newest samples of events and results that could not be used, the oldest of them first."""
     try:
-        with (state / _DATA_ERRORS).open("rb") as file:
+        with (state / DATA_ERRORS).open("rb") as file:
             _, lines = _last_lines(file, file.seek(0, os.SEEK_END), limit)
     except FileNotFoundError:
         return []

@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from tidegate.durable_files import DirectoryLock, DirectoryLocked, make_folders
+from tidegate.service.error_groups import ErrorGroup
 from tidegate.service.errors import Changed, InvalidJob, JobExists, JobNotFound, ServiceError, WrongState
-from tidegate.service.job_files import LogPage, read_data_errors, read_last_output, read_log, read_status
+from tidegate.service.job_files import DATA_ERRORS, LogPage, read_data_errors, read_last_output, read_log, read_status
 from tidegate.service.launching import launcher_of_this_machine
 from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.processes import Launcher
@@ -341,14 +342,33 @@ class Jobs:
         with self._lock:
             return dict(self._job(name).output_samples)
 
-    def history(self, name: str, resolution: Resolution, after_s: float = 0.0) -> Sequence[Sample]:
-        """Return what a job measured over time, after a time in seconds since 1970, the oldest first.
+    def history(
+        self, name: str, resolution: Resolution, after_s: float = 0.0, only: Collection[str] | None = None
+    ) -> Sequence[Sample]:
+        """Return what a job measured over time, the oldest first.
+
+        Args:
+            name: the job's.
+            resolution: how far apart the samples are.
+            after_s: the time after which they begin, in seconds since 1970.
+            only: the metrics that are wanted; None for all.
 
         Raises:
             JobNotFound: there is none of that name.
         """
         with self._lock:
-            return self._job(name).history.since(resolution, after_s)
+            return self._job(name).history.since(resolution, after_s, only)
+
+    def partition_history(self, name: str, resolution: Resolution, after_s: float = 0.0) -> Sequence[Sample]:
+        """Return what was measured of a job's partitions, after a time in seconds since 1970, the oldest first.
+
+        A metric's name is followed by a space and by INPUT/PARTITION.
+
+        Raises:
+            JobNotFound: there is none of that name.
+        """
+        with self._lock:
+            return self._job(name).partitions.since(resolution, after_s)
 
     def last_output(self, name: str) -> datetime | None:
         """Return up to which time the results of a job have left; None if none have.
@@ -384,6 +404,18 @@ class Jobs:
             folder = self._job(name).state_folder
         return read_data_errors(folder, limit)
 
+    def error_groups(self, name: str) -> Sequence[ErrorGroup]:
+        """Return the events and results that could not be used by what was wrong with them, the latest kind first.
+
+        Raises:
+            JobNotFound: there is none of that name.
+            OSError: the file that the job writes cannot be read.
+        """
+        with self._lock:
+            job = self._job(name)
+            path, groups = job.state_folder / DATA_ERRORS, job.error_groups
+        return groups.of(path)
+
     def state_folder(self, name: str) -> Path:
         """Return the folder with a job's journal, which `tidegate job run` can share.
 
@@ -409,7 +441,7 @@ class Jobs:
         self._ticking.join()
         with self._lock:
             for job in self._jobs.values():
-                job.history.flush()
+                job.flush_history()
         if self._launcher is not None:
             self._launcher.close()
         self._spark.close()

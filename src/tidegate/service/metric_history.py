@@ -1,7 +1,10 @@
 """The metrics of a job over time: an hour at one-second resolution, and a day by the minute.
 
-Both outlive the service: they are appended to files in the job's folder, ten seconds at a time. A file is written anew
-when it is twice as long as what is kept, so it stays below a megabyte. After a crash at most the last seconds are lost.
+Those of its partitions are kept too, with ten seconds in place of one.
+
+All outlive the service: they are appended to files in the job's folder, ten rows at a time. A file is written anew
+when it is twice as long as what is kept, so that of a job's metrics stays below a megabyte. After a crash at most the
+last rows are lost.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -29,6 +32,7 @@ class Resolution(StrEnum):
     """How far apart the samples of a history are."""
 
     SECOND = "second"
+    TEN_SECONDS = "ten-seconds"
     MINUTE = "minute"
 
     @property
@@ -37,6 +41,8 @@ class Resolution(StrEnum):
         match self:
             case Resolution.SECOND:
                 return 1
+            case Resolution.TEN_SECONDS:
+                return 10
             case Resolution.MINUTE:
                 return 60
             case _:
@@ -48,27 +54,42 @@ class Resolution(StrEnum):
         match self:
             case Resolution.SECOND:
                 return 3600
+            case Resolution.TEN_SECONDS:
+                return 360
             case Resolution.MINUTE:
                 return 1440
             case _:
                 assert_never(self)
 
 
-class MetricHistory:
-    """The history of one job. Not safe to call from several threads at once."""
+OF_JOB = (Resolution.SECOND, Resolution.MINUTE)
+OF_PARTITIONS = (Resolution.TEN_SECONDS, Resolution.MINUTE)
+"""The resolutions that are kept of a job's metrics, and of its partitions'."""
+EVENTS_READ = "Events Read"
+"""The metric of a partition that counts what the job has read of it; the other is the watermark's delay."""
 
-    def __init__(self, folder: Path) -> None:
-        """Prepare the history of a job's folder; its files are read when it is first used."""
-        self._series = {one: _Series(folder / f"metrics-{one.value}.jsonl", one) for one in Resolution}
+
+class MetricHistory:
+    """A history of one job. Not safe to call from several threads at once."""
+
+    def __init__(self, folder: Path, name: str = "metrics", resolutions: Sequence[Resolution] = OF_JOB) -> None:
+        """Prepare a history; its files are read when it is first used.
+
+        Args:
+            folder: the job's folder.
+            name: what its files begin with.
+            resolutions: what is kept.
+        """
+        self._series = {one: _Series(folder / f"{name}-{one.value}.jsonl", one) for one in resolutions}
 
     def add(self, at_s: float, metrics: Metrics) -> None:
         """Add what a job measured at a time, in seconds since 1970."""
         for series in self._series.values():
             series.add(at_s, metrics)
 
-    def since(self, resolution: Resolution, after_s: float) -> Sequence[Sample]:
-        """Return the samples after a time, the oldest first."""
-        return list(self._series[resolution].since(after_s))
+    def since(self, resolution: Resolution, after_s: float, only: Collection[str] | None = None) -> Sequence[Sample]:
+        """Return the samples after a time, the oldest first; of all metrics, or only of some."""
+        return list(self._series[resolution].since(after_s, only))
 
     def flush(self) -> None:
         """Write what is not in the files yet."""
@@ -104,11 +125,16 @@ class _Series:
         if len(self._pending) >= _PENDING_ROWS or self._resolution is Resolution.MINUTE:
             self.flush()
 
-    def since(self, after_s: float) -> Iterator[Sample]:
+    def since(self, after_s: float, only: Collection[str] | None) -> Iterator[Sample]:
         self._read()
         later = itertools.takewhile(lambda row: row[0] > after_s, reversed(self._rows))
         for at_s, names, values in reversed(list(later)):
-            yield at_s, {name: None if math.isnan(value) else value for name, value in zip(names, values, strict=True)}
+            found: Iterable[tuple[str, float]]
+            if only is None:
+                found = zip(names, values, strict=True)
+            else:
+                found = ((name, values[names.index(name)]) for name in only if name in names)
+            yield at_s, {name: None if math.isnan(value) else value for name, value in found}
 
     def flush(self) -> None:
         pending, self._pending = self._pending, []

@@ -11,9 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, assert_never
 
+from tidegate.service.error_groups import ErrorGroups
 from tidegate.service.errors import ServiceError
 from tidegate.service.job_files import STATE, read_last_output, read_placement, read_versions, rotate
-from tidegate.service.metric_history import MetricHistory
+from tidegate.service.metric_history import OF_PARTITIONS, MetricHistory
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, StartMode
@@ -58,6 +59,8 @@ class SupervisedJob:
         self.metrics: Mapping[str, Any] | None = None
         self.output_samples: dict[str, Sequence[str]] = {}
         self.history = MetricHistory(folder)
+        self.partitions = MetricHistory(folder, "partitions", OF_PARTITIONS)
+        self.error_groups = ErrorGroups()
         self.on_end: Callable[[], None] = lambda: None
         self._file = file
         self._surroundings = surroundings
@@ -252,6 +255,13 @@ class SupervisedJob:
         self.output_samples |= metrics.get("samples", {})
         if metrics.get("metrics"):
             self.history.add(time.time(), metrics["metrics"])
+        if metrics.get("partitions"):
+            self.partitions.add(time.time(), metrics["partitions"])
+
+    def flush_history(self) -> None:
+        """Write what the job has measured and its files lack."""
+        self.history.flush()
+        self.partitions.flush()
 
     def spark_wanted(self) -> None:
         process = self._process
@@ -266,7 +276,7 @@ class SupervisedJob:
     def ended(self, end: Exit) -> None:
         self.spark_released()
         self._process = self._reports = self._pid = None
-        self.history.flush()
+        self.flush_history()
         self.metrics = None
         if self._suspended:
             self._surroundings.changed()

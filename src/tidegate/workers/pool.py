@@ -195,8 +195,10 @@ class WorkerPool(Collector):
         for name in ("connections_opened", "received_bytes", "sent_bytes", "publications", "delivered_events"):
             setattr(metrics, name, getattr(metrics, name) + counted[name])
         metrics.refusals.update(Counter(counted["refusals"]))
-        for hub, events in counted["deliveries"].items():
-            metrics.deliveries.count(hub, events)
+        for hub, (events, size) in counted["deliveries"].items():
+            metrics.deliveries.count(hub, events, size)
+        for kind, hub, count in counted["errors"]:
+            metrics.errors.add((kind, hub), count)
 
     def _forget(self, worker: Worker) -> None:
         self._server.metrics.connections_open -= worker.connections_open

@@ -27,7 +27,7 @@ from tidegate.log.group import OnDurable
 from tidegate.server import Server, ServerSettings
 from tidegate.server.context.completions import Completions, InFlightBytes
 from tidegate.server.context.context import LogIdentities, ServerContext
-from tidegate.server.context.metrics import Deliveries
+from tidegate.server.context.metrics import Deliveries, TimedCounts
 from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
 from tidegate.server.server import tune_gc
 from tidegate.workers import frames
@@ -210,11 +210,24 @@ class _Uncounted(Deliveries):
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: Counter[str] = Counter()
+        self.counted: dict[str, tuple[int, int]] = {}
 
-    def count(self, hub: str, events: int) -> None:
-        """Count events that were sent to a reader of a hub."""
-        self.events[hub] += events
+    def count(self, hub: str, events: int, size: int = 0) -> None:
+        """Count events that were sent to a reader of a hub, and their bytes."""
+        before = self.counted.get(hub, (0, 0))
+        self.counted[hub] = before[0] + events, before[1] + size
+
+
+class _UncountedErrors(TimedCounts):
+    """Refusals that the store has not counted yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted: Counter[tuple[str, ...]] = Counter()
+
+    def add(self, key: tuple[str, ...], count: int) -> None:
+        """Count a refusal of a kind and a hub."""
+        self.counted[key] += count
 
 
 class WorkerServer(Server):
@@ -224,6 +237,7 @@ class WorkerServer(Server):
         super().__init__(NamespaceConfig(name="worker"), data_dir, settings)
         self._link = link
         self._uncounted = self.metrics.deliveries = _Uncounted()
+        self._errors = self.metrics.errors = _UncountedErrors()
         self._counted: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -272,9 +286,11 @@ class WorkerServer(Server):
         told: dict[str, Any] = {name: value - self._counted.get(name, 0) for name, value in now.items()}
         self._counted = now
         told["connections_open"] = metrics.connections_open
-        told["refusals"], told["deliveries"] = dict(metrics.refusals), dict(self._uncounted.events)
+        told["refusals"], told["deliveries"] = dict(metrics.refusals), dict(self._uncounted.counted)
+        told["errors"] = [[*key, count] for key, count in self._errors.counted.items()]
         metrics.refusals.clear()
-        self._uncounted.events.clear()
+        self._uncounted.counted.clear()
+        self._errors.counted.clear()
         told["positions"] = {
             claim: slot.next_sequence_number
             for claim, slot in self._link.claims.items()

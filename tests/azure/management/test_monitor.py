@@ -48,6 +48,32 @@ def test_messages_are_counted_by_the_minute_and_by_hub(api: Api, arm_server: Ser
     assert answer["interval"] == "PT1M"
 
 
+def test_bytes_and_refusals_are_counted_by_the_minute_and_by_hub(api: Api, arm_server: Server) -> None:
+    api.ok("PUT", f"{NAMESPACE}/eventhubs/sized", {"properties": {"partitionCount": 1}})
+    begin, counts = time.time(), arm_server.metrics
+    store(arm_server, "sized", 5)
+    counts.deliveries.count("sized", 2, 700)
+    counts.refuse("com.microsoft:server-busy", "sized", 3)
+    counts.refuse("amqp:not-found")
+    end = datetime.fromtimestamp(begin, UTC) + timedelta(minutes=2)
+    span = f"{(end - timedelta(minutes=10)).strftime('%Y-%m-%dT%H:%M:%SZ')}/{end.strftime('%Y-%m-%dT%H:%M:%SZ')}"
+
+    def totals(more: str = "") -> dict[str, float]:
+        names = "IncomingBytes,OutgoingBytes,ThrottledRequests,UserErrors,ServerErrors,QuotaExceededErrors"
+        answer = api.ok("GET", f"{NAMESPACE}/{METRICS}?timespan={span}&metricnames={names}{more}")
+        return {
+            one["name"]["value"]: sum(point.get("total", 0) for point in one["timeseries"][0]["data"])
+            for one in answer["value"]
+        }
+
+    by_hub = totals("&$filter=EntityName eq 'sized'")
+    assert by_hub["IncomingBytes"] == arm_server.namespace.event_hub("sized").partitions[0].log.last_offset > 0
+    assert (by_hub["OutgoingBytes"], by_hub["ThrottledRequests"], by_hub["UserErrors"]) == (700, 3, 0)
+    # What names no hub counts for the namespace.
+    assert totals()["UserErrors"] >= 1
+    assert totals()["ThrottledRequests"] == 3
+
+
 def test_the_metrics_of_a_job_come_from_its_history(api: Api, arm_jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{JOBS}/measured"
     api.ok("PUT", path, JOB, version="2020-03-01")

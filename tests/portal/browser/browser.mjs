@@ -8,14 +8,29 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 const WIDTHS = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
 const GRAVE = ["serious", "critical"];
 
+/** Move the focus to what begins with a name, with Tab alone, as somebody without a mouse does. */
+async function reach(page, name) {
+  const passed = [];
+  for (let stop = 0; stop < 150; stop++) {
+    await page.keyboard.press("Tab");
+    const found = await page.evaluate(() => {
+      const { activeElement } = document;
+      return (activeElement.getAttribute("aria-label") ?? activeElement.labels?.[0]?.textContent ?? activeElement.textContent).trim();
+    });
+    if (found.startsWith(name)) return;
+    passed.push(found.slice(0, 30));
+  }
+  throw new Error(`no stop is called ${name}: ${passed.join(", ")}`);
+}
+
 export class Visit {
-  static async begin({ url, chromiumPath, pictures }) {
+  static async begin({ url, chromiumPath, pictures, keepsPictures = false }) {
     const browser = await chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP portal.test 127.0.0.1"] });
-    return new Visit(browser, url, pictures);
+    return new Visit(browser, url, pictures, keepsPictures);
   }
 
-  constructor(browser, url, pictures) {
-    Object.assign(this, { browser, url, pictures, found: [] });
+  constructor(browser, url, pictures, keepsPictures) {
+    Object.assign(this, { browser, url, pictures, keepsPictures, found: [] });
   }
 
   /** Run a scenario in a page of its own; whatever goes wrong in it is its result. */
@@ -34,6 +49,7 @@ export class Visit {
     page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
     page.expectRefusal = (status) => expected.add(`status of ${status}`);
     page.expectAbsence = () => expected.add("net::ERR_FAILED");
+    page.reach = (name) => reach(page, name);
     page.checkAndPicture = (picture) => this.checkAndPicture(page, picture, problems);
     try {
       await scenario(page, (condition, text) => { if (!condition) problems.push(text); });
@@ -45,21 +61,21 @@ export class Visit {
     this.found.push({ name, problems, seconds: (Date.now() - started) / 1000 });
   }
 
-  /** Check a page's accessibility in light and dark mode, that it fits a phone, and keep pictures of all of them. */
+  /** Check a page's accessibility in light and dark mode, that it fits a phone, and keep pictures if somebody wants them. */
   async checkAndPicture(page, picture, problems) {
     for (const [width, viewport] of Object.entries(WIDTHS)) {
       await page.setViewportSize(viewport);
       for (const colorScheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
         await page.waitForTimeout(60);
+        if (this.keepsPictures) await page.screenshot({ path: join(this.pictures, `${picture}-${width}-${colorScheme}.png`), fullPage: true });
         if (width === "phone" && colorScheme === "dark") continue;
-        await page.evaluate(AXE);
+        if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(AXE);
         const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
         for (const one of violations.filter(({ impact }) => GRAVE.includes(impact))) {
           const where = one.nodes.slice(0, 3).map(({ target, any }) => `${target} ${any[0]?.message ?? ""}`).join("; ");
           problems.push(`axe (${picture}, ${width}, ${colorScheme}): ${one.id}: ${one.help}: ${where}`);
         }
-        await page.screenshot({ path: join(this.pictures, `${picture}-${width}-${colorScheme}.png`), fullPage: true });
       }
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       if (overflow > 0) problems.push(`${picture}: at ${viewport.width} pixels the page is ${overflow} pixels too wide`);

@@ -16,7 +16,7 @@ await visit.run("narrow", async (page, expect) => {
     const cut = await page.evaluate(() => [...document.querySelectorAll(".events td")].filter((cell) => cell.getBoundingClientRect().right > innerWidth).length);
     expect(cut === 0, `${path} cuts ${cut} cells of events off`);
     expect(width <= 320, `${path} is ${width} pixels wide on a screen of 320`);
-    await page.screenshot({ path: `${settings.pictures}/narrow${path.replaceAll("/", "-")}.png`, fullPage: true });
+    if (settings.keepsPictures) await page.screenshot({ path: `${settings.pictures}/narrow${path.replaceAll("/", "-")}.png`, fullPage: true });
   }
 });
 
@@ -36,7 +36,7 @@ await visit.run("odd-events", async (page, expect) => {
     expect(hidden === 0, `a table of event ${at} is wider than its place`);
     expect(overflow <= 0, `the dialog of event ${at} is ${overflow} pixels too narrow for it`);
     expect(nodes < 10_000, `the dialog of event ${at} has ${nodes} elements`);
-    await page.screenshot({ path: `${settings.pictures}/odd-event-${at}.png` });
+    if (settings.keepsPictures) await page.screenshot({ path: `${settings.pictures}/odd-event-${at}.png` });
     await page.keyboard.press("Escape");
     expect(await events.nth(at).evaluate((link) => link === document.activeElement), `the focus is not back at event ${at}`);
   }
@@ -87,7 +87,7 @@ await visit.run("two-tabs", async (page, expect) => {
   const told = await other.locator("main .problem:visible").first().innerText();
   expect(/changed/.test(told), `the second tab says: ${told}`);
   expect((await text(other, ".cm-content")).includes("-- theirs"), "what was typed is still there");
-  await other.screenshot({ path: `${settings.pictures}/two-tabs.png` });
+  if (settings.keepsPictures) await other.screenshot({ path: `${settings.pictures}/two-tabs.png` });
 });
 
 await visit.run("many-outputs", async (page, expect) => {
@@ -111,6 +111,20 @@ await visit.run("job-that-fails", async (page, expect) => {
   await other.locator("tr", { hasText: "failing" }).locator(".state", { hasText: "Failed" }).waitFor();
   expect((await text(page, "main")).includes("no-such-folder"), "the reason names what is missing");
   await page.checkAndPicture("job-that-fails");
+});
+
+await visit.run("avro-events", async (page, expect) => {
+  await page.goto("/eventhubs/avro/explorer?from=earliest");
+  const events = page.locator("#events a.event", { hasText: "Avro" });
+  await events.nth(1).waitFor();
+  await events.first().click();
+  await page.getByRole("dialog").getByText("Avro, 3 records.").waitFor();
+  expect((await page.locator("#event-content pre").first().innerText()).includes('"plate": "A2"'), "the records are decoded");
+  await page.checkAndPicture("avro-event");
+  await page.keyboard.press("Escape");
+  page.expectRefusal(400);
+  await events.nth(1).click();
+  await page.getByRole("dialog").getByText("not a readable Avro container").waitFor();
 });
 
 await visit.run("by-keyboard", async (page, expect) => {

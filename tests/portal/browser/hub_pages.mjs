@@ -48,6 +48,20 @@ await visit.run("send-and-browse", async (page, expect) => {
   await page.getByRole("button", { name: "Browse", exact: true }).click();
   await page.locator("#events mark").first().waitFor();
   for (const body of await page.locator("#events a.event").allInnerTexts()) expect(body.includes("sensor-3"), `found ${body}`);
+  // By an expression, which says how far it came.
+  await page.getByLabel("Search").fill("deviceId:sensor-3 OR (deviceId:sensor-4 AND nothing)");
+  await page.getByRole("button", { name: "Browse", exact: true }).click();
+  await page.locator("#browse-status", { hasText: /\d+ events? found; searched [\d,]+ of [\d,]+/ }).waitFor();
+  // A field gets a column.
+  await page.locator("details.columns summary").click();
+  await page.getByRole("checkbox", { name: "deviceId" }).check();
+  await page.getByRole("columnheader", { name: "deviceId" }).waitFor();
+  await page.locator("#events tbody tr:first-child td:nth-child(5)", { hasText: /^sensor-3$/ }).waitFor();
+  await page.getByRole("checkbox", { name: "deviceId" }).uncheck();
+  await page.locator("details.columns summary").click();
+  await page.getByLabel("Search").fill('deviceId:sensor-3 site:"plant north"');
+  await page.getByRole("button", { name: "Browse", exact: true }).click();
+  await page.locator("#events mark").first().waitFor();
   // One event.
   await page.locator("#events a.event").first().click();
   await page.getByRole("dialog").waitFor();
@@ -107,6 +121,7 @@ await visit.run("browse-from-positions", async (page, expect) => {
 await visit.run("hub", async (page, expect) => {
   await page.goto("/eventhubs/telemetry");
   await page.locator(".uplot canvas").nth(1).waitFor();
+  await page.locator(".heat-value", { hasText: "incoming" }).waitFor();
   await page.waitForFunction(() => /^Incoming: .*?highest [\d.]*[1-9]/.test(document.querySelector(".plot").getAttribute("aria-label")));
   await page.getByText("As a table").first().click();
   await page.locator(".chart table tbody tr").first().waitFor();
@@ -126,6 +141,23 @@ await visit.run("hub", async (page, expect) => {
   await page.goto("/eventhubs/telemetry?range=24h");
   await page.locator(".uplot canvas").nth(1).waitFor();
   await page.checkAndPicture("hub");
+});
+
+await visit.run("namespace", async (page, expect) => {
+  await page.goto("/namespace");
+  await page.getByRole("button", { name: "New policy" }).click();
+  await page.getByRole("dialog").getByLabel("Name").fill("sender");
+  await page.getByRole("dialog").getByLabel("Send").check();
+  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+  const row = page.getByRole("row", { name: /^sender/ });
+  await row.waitFor();
+  await page.getByRole("button", { name: "Change the rights of sender" }).click();
+  expect(await page.getByRole("dialog").getByLabel("Send").isChecked(), "the rights that it has are chosen");
+  await page.getByRole("dialog").getByLabel("Listen").check();
+  await page.checkAndPicture("policy-rights");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.getByRole("row", { name: /^sender Listen, Send/ }).waitFor();
+  await page.checkAndPicture("namespace");
 });
 
 await visit.run("delete", async (page, expect) => {

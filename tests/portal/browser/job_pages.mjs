@@ -17,15 +17,23 @@ async function write(page, query) {
   await page.keyboard.type(query.replaceAll("\n", " "));
 }
 
+// From a new job to a stopped one, what the job needs is done without a mouse: here, where it starts, and at the end.
 await visit.run("new-job", async (page, expect) => {
   await page.goto("/");
-  await page.getByRole("link", { name: "New job" }).click();
-  await page.getByLabel("Name", { exact: true }).fill("tolls-job");
-  await page.getByLabel("From where").selectOption("hub:tolls");
-  await page.getByLabel("To where").selectOption("hub:results");
+  await page.reach("New job");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/jobs/new");
+  await page.reach("Name");
+  await page.keyboard.type("tolls-job");
+  await page.reach("From where");
+  await page.keyboard.type("tolls");
+  await page.reach("To where");
+  await page.keyboard.type("results");
+  expect((await page.getByLabel("To where").inputValue()) === "hub:results", "the hub of the results is chosen");
   expect((await page.locator("[name=query]").inputValue()).includes("FROM tolls"), "the query follows the choice of the input");
   await page.checkAndPicture("new-job");
-  await page.getByRole("button", { name: "Create" }).click();
+  await page.reach("Create");
+  await page.keyboard.press("Enter");
   await page.waitForURL("**/jobs/tolls-job");
   expect((await text(page, "#state")) === "Created", "a new job is Created");
 });
@@ -126,6 +134,7 @@ await visit.run("edit-sections", async (page, expect) => {
   await page.getByRole("button", { name: "Remove" }).click();
   await page.getByRole("dialog", { name: "Remove hook?" }).getByRole("button", { name: "Remove" }).click();
   await page.getByRole("button", { name: "Edit hook" }).waitFor({ state: "detached" });
+  await page.getByRole("tab", { name: "Functions" }).click();
   await page.getByRole("button", { name: "Add a function" }).click();
   await page.getByLabel("Name in the query").fill("twice");
   await page.locator("#section-script").fill("function main(a) { return a * 2 }");
@@ -139,9 +148,11 @@ await visit.run("edit-sections", async (page, expect) => {
 
 await visit.run("start", async (page, expect) => {
   await page.goto("/jobs/tolls-job");
-  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.reach("Start");
+  await page.keyboard.press("Enter");
   await page.checkAndPicture("start");
-  await page.getByRole("dialog").getByRole("button", { name: "Start" }).click();
+  await page.reach("Start");
+  await page.keyboard.press("Enter");
   await page.getByRole("button", { name: "Stop" }).waitFor();
   for (let turn = 0; turn < 40 && (await text(page, "#state")) !== "Running"; turn++) {
     await page.waitForTimeout(500);
@@ -184,7 +195,7 @@ await visit.run("monitor", async (page, expect) => {
   await page.checkAndPicture("explanation");
   await page.keyboard.press("Escape");
   // Drag to zoom, then a dot.
-  const box = await page.locator("#picture svg").boundingBox();
+  const box = await page.locator("#picture > svg").boundingBox();
   await page.mouse.move(box.x + box.width * 0.3, box.y + box.height * 0.1);
   await page.mouse.down();
   await page.mouse.move(box.x + box.width * 0.98, box.y + box.height * 0.85, { steps: 4 });
@@ -192,6 +203,13 @@ await visit.run("monitor", async (page, expect) => {
   await page.waitForFunction(() => !document.getElementById("zoom-out").disabled);
   await page.getByRole("button", { name: "Whole picture" }).click();
   await page.locator("#charts canvas").nth(1).waitFor({ timeout: 30000 });
+  // Each partition has a row on both maps, and the pointer says what is there.
+  await page.locator("#maps canvas").nth(1).waitFor({ timeout: 40000 });
+  const first = page.locator("#maps .chart").first();
+  await first.locator(".heat-value", { hasText: /Now: largest delay .* tolls\/[01]/ }).waitFor();
+  const over = await first.locator(".u-over").boundingBox();
+  await page.mouse.move(over.x + over.width - 3, over.y + over.height * 0.75);
+  await first.locator(".heat-value", { hasText: /^tolls\/1, .*: delay [\d.]+/ }).waitFor();
   // The charts follow: in three seconds there are at least two more samples.
   const samples = async () => (await (await page.request.get("/jobs/tolls-job/metrics.json?range=5m")).json()).times.length;
   const before = await samples();
@@ -235,7 +253,8 @@ await visit.run("jobs-in-overview", async (page, expect) => {
 
 await visit.run("stop-and-delete", async (page, expect) => {
   await page.goto("/jobs/tolls-job");
-  await page.getByRole("button", { name: "Stop" }).click();
+  await page.reach("Stop");
+  await page.keyboard.press("Enter");
   for (let turn = 0; turn < 40 && (await text(page, "#state")) !== "Stopped"; turn++) {
     await page.waitForTimeout(500);
     await page.reload();

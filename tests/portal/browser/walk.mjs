@@ -116,6 +116,7 @@ GROUP BY t.booth, TumblingWindow(second, 2)`;
 
   await page.goBack();
   await click(tab("Query"));
+  await click(page.getByRole("tab", { name: /Query history/ }));
   await click(page.locator("#versions tbody tr", { hasText: /^1/ }).getByRole("button", { name: /Put version 1/ }));
   await page.getByText("The query compiles").waitFor();
   await click(button("Save"));

@@ -12,6 +12,7 @@ import pytest
 
 from tidegate.amqp.encoding.types import Symbol, Timestamp, Ulong
 from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.kafka.translation import event_of
 from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain
 
 
@@ -88,3 +89,17 @@ def test_what_is_no_message_is_shown_as_bytes() -> None:
 
 def test_values_that_json_cannot_say_become_texts() -> None:
     assert plain([float("nan"), float("inf"), -(1 << 60), True]) == ["nan", "inf", str(-(1 << 60)), True]
+
+
+def test_headers_of_kafka_are_shown_as_the_texts_that_they_are() -> None:
+    described = describe(StoredEvent("1", 1, 4, 0, event_of(b"\xff\x00", b"{}", [("trace", "grün".encode())])))
+    assert described["properties"] == {"trace": "grün"}
+    assert described["kind"] == "json"
+    text_key = describe(StoredEvent("1", 1, 4, 0, event_of(b"k1", b"{}", ())))
+    assert text_key["partitionKey"] == "k1"
+
+
+def test_an_avro_container_is_told_by_its_first_bytes() -> None:
+    described = body(b"Obj\x01 and more")
+    assert (described["kind"], described["format"]) == ("binary", "avro")
+    assert "format" not in body(b"Obj and more")

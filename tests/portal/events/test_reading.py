@@ -18,12 +18,12 @@ from tidegate.portal.events.reading import (
     Budget,
     cursor_text,
     parse_cursor,
-    parse_search,
     parse_time_ms,
     read_backwards,
     read_forwards,
     starting_cursor,
 )
+from tidegate.portal.events.searching import parse_search
 
 PLENTY = Budget(seconds=1e9)
 
@@ -136,10 +136,17 @@ def test_a_search_stops_at_its_budget_and_goes_on_from_there() -> None:
     hub = partitions(Log(list(range(5000))))
     match = parse_search("4900")
     page = read_forwards(hub, {"0": 0}, 10, match, Budget(events=1500, seconds=1e9))
-    assert (page.events, page.searched, page.is_complete) == ([], 2000, False)
+    assert (page.events, page.searched, page.extent, page.is_complete) == ([], 2000, 5000, False)
     while not page.is_complete and not page.events:
         page = read_forwards(hub, page.forward, 10, match, Budget(events=1500, seconds=1e9))
     assert places(page.events) == [("0", 4900)]
+
+
+def test_how_much_there_is_to_search_counts_from_where_it_begins() -> None:
+    hub = partitions(Log(list(range(20)), begin=5), Log([1, 2, 3]))
+    assert read_backwards(hub, {}, 1, None, PLENTY).extent == 18
+    assert read_backwards(hub, {"0": 7, "1": 0}, 1, None, PLENTY).extent == 2
+    assert read_forwards(hub, {"0": 0, "1": 2}, 1, None, PLENTY).extent == 16
 
 
 @pytest.mark.parametrize(

@@ -1,51 +1,37 @@
-"""Data errors on a page: one line for what happened many times, with its span and its latest events."""
+"""Data errors on a page: events that can be looked up have a link."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from types import SimpleNamespace
+from typing import Any, cast
 
-from tidegate.portal.jobs.descriptions import MOST_EXAMPLES, grouped
+from tidegate.hub.event_hub import EventHub
+from tidegate.portal.jobs.descriptions import error_rows
+from tidegate.service import ErrorGroup
+
+HUB = cast(EventHub, SimpleNamespace(name="the hub"))
 
 
-def record(kind: str, count: int, at: str, **more: Any) -> dict[str, Any]:
-    example = {"partition": "1", "sequenceNumber": count, "body": f"body {count}"}
-    return {
-        "Source": "tolls",
-        "DataErrorType": kind,
-        "BriefMessage": f"{kind} it is",
-        "ExampleEvents": [example],
-        "FromTimestamp": f"{at}:00Z",
-        "ToTimestamp": f"{at}:30Z",
-        "EventCount": count,
-        **more,
+def shown(example: dict[str, Any], hub: EventHub | None = HUB) -> dict[str, Any]:
+    group = ErrorGroup("A", "tolls", "it is", 3, "10:00", "10:02", deque([example]))
+    (row,) = error_rows([group], lambda name: hub if name == "tolls" else None)
+    assert (row["kind"], row["source"], row["message"], row["count"]) == ("A", "tolls", "it is", 3)
+    assert (row["first"], row["last"]) == ("10:00", "10:02")
+    (found,) = row["examples"]
+    return cast(dict[str, Any], found)
+
+
+def test_an_event_of_this_namespace_has_a_link_into_the_explorer() -> None:
+    event = {"partition": "1", "sequenceNumber": 7, "body": "{}"}
+    assert shown(event) == {
+        "place": "partition 1, event 7",
+        "text": "{}",
+        "link": "/eventhubs/the%20hub/explorer?partition=1&from=sequence&value=7",
     }
+    assert shown(event, None)["link"] is None
 
 
-def test_errors_of_a_kind_are_one_group_with_their_count_and_their_first_and_last_time() -> None:
-    records = [
-        record("LateInputEvent", 3, "10:00"),
-        record("OutOfOrder", 1, "10:01"),
-        record("LateInputEvent", 4, "10:02"),
-    ]
-    late, order = grouped(records, lambda name: None)
-    assert (late["kind"], late["source"], late["count"], late["message"]) == (
-        "LateInputEvent",
-        "tolls",
-        7,
-        "LateInputEvent it is",
-    )
-    assert (late["first"], late["last"]) == ("10:00:00Z", "10:02:30Z")
-    assert [one["text"] for one in late["examples"]] == ["body 3", "body 4"]
-    assert (order["kind"], order["count"]) == ("OutOfOrder", 1)
-
-
-def test_groups_keep_their_latest_events_and_results_have_no_link() -> None:
-    records = [record("A", number, "10:00") for number in range(1, 20)]
-    (group,) = grouped(records, lambda name: None)
-    assert [one["text"] for one in group["examples"]] == [f"body {number}" for number in range(20 - MOST_EXAMPLES, 20)]
-    (rejected,) = grouped([record("B", 2, "10:00", ExampleEvents=[{"row": 5, "result": "{}"}])], lambda name: None)
-    assert rejected["examples"] == [{"place": "row 5", "text": "{}", "link": None}]
-
-
-def test_a_line_that_is_no_record_is_left_out() -> None:
-    assert grouped([{"time": None, "message": "cut"}], lambda name: None) == []
+def test_a_result_and_a_row_of_several_events_have_none() -> None:
+    assert shown({"row": 5, "result": "{}"}) == {"place": "row 5", "text": "{}", "link": None}
+    assert shown({"timestamp": "10:00", "message": "why"}) == {"place": "at 10:00", "text": "why", "link": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tidegate.portal.jobs.history import query_changes, series
+from tidegate.portal.jobs.history import input_rates, partition_series, query_changes, series
 from tidegate.service import Jobs, QueryVersion, Resolution, Sample
 
 NOW_S = 1_700_000_000.0
@@ -19,9 +19,11 @@ class Service:
         self.samples: list[Sample] = [(at, {"Input Events": count, "Watermark Delay": None}) for at, count in pairs]
         self.asked: list[Resolution] = []
 
-    def history(self, name: str, resolution: Resolution, after_s: float) -> list[Sample]:
+    def history(self, name: str, resolution: Resolution, after_s: float, only: Any = None) -> list[Sample]:
         self.asked.append(resolution)
         return [sample for sample in self.samples if sample[0] > after_s]
+
+    partition_history = history
 
 
 def shown(service: Service, range_name: str = "1h", after_s: float = 0.0) -> dict[str, Any]:
@@ -63,3 +65,25 @@ def test_a_chart_marks_where_the_process_began_again_and_where_the_query_changed
     changed_s = 1_767_312_000.0
     assert query_changes(versions, 0.0) == [changed_s]
     assert query_changes(versions, changed_s) == []
+
+
+def test_each_partition_has_its_delay_and_the_rate_at_which_it_is_read() -> None:
+    service = Service([])
+    service.samples = [
+        (NOW_S - 20, {"Watermark Delay i/10": 1.5, "Events Read i/10": 0, "Events Read i/9": 5}),
+        (NOW_S - 10, {"Watermark Delay i/10": None, "Events Read i/10": 30, "Events Read i/9": 5}),
+        (NOW_S, {"Watermark Delay i/10": 2.5, "Events Read i/10": 40}),
+    ]
+    found = partition_series(cast(Jobs, service), "a", "5m", 0.0, NOW_S)
+    assert (service.asked, found["resolution"]) == ([Resolution.TEN_SECONDS], 10)
+    assert found["times"] == [NOW_S - 20, NOW_S - 10, NOW_S]
+    assert found["delays"] == {"i/9": [None, None, None], "i/10": [1.5, None, 2.5]}
+    assert list(found["rates"].items()) == [("i/9", [None, 0.0, None]), ("i/10", [None, 3.0, 1.0])]
+    later = partition_series(cast(Jobs, service), "a", "5m", NOW_S - 10, NOW_S)
+    assert (later["times"], later["rates"]["i/10"]) == ([NOW_S], [1.0])
+    assert partition_series(cast(Jobs, service), "a", "24h", 0.0, NOW_S)["resolution"] == 60
+
+
+def test_a_sparkline_has_the_rates_of_the_last_minutes() -> None:
+    service = Service([NOW_S - 1000, NOW_S - 2, NOW_S - 1, NOW_S], [0, 10, 20, 40])
+    assert input_rates(cast(Jobs, service), "a", NOW_S) == [None, 10.0, 20.0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +20,13 @@ NEW = {"inputName": "input", "inputHub": "eh1", "outputName": "output", "outputH
 
 
 @pytest.fixture(scope="module")
-def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="module")
+def job_server(folder: Path) -> Iterator[Server]:
     """Return a server whose jobs run in no real processes."""
-    folder = tmp_path_factory.mktemp("jobs")
     launcher = FakeLauncher()
     jobs = Jobs(folder / "service", launcher=lambda: launcher)
     with BackgroundServer(CONFIG, folder / "data", http_port=0, further_routes=[portal(jobs)]) as running:
@@ -188,3 +194,36 @@ def test_the_sample_job_reads_the_sample_hub_and_starts(visitor: Client) -> None
     assert [one["place"]["hub"] for one in (*shown["inputs"], *shown["outputs"])] == ["tolls", "toll-stats"]
     assert shown["state"] == "Starting"
     assert visitor.post("/samples/job").status == 409
+
+
+def test_errors_are_found_by_their_kind_and_by_words_and_followers_get_new_lines_only(
+    visitor: Client, job: str, folder: Path
+) -> None:
+    (state,) = (folder / "service").glob(f"**/{job.rpartition('/')[2]}*/")
+    (state / "state").mkdir(exist_ok=True)
+    record = {"Source": "input", "BriefMessage": "the time is missing", "EventCount": 3}
+    example = {"partition": "1", "sequenceNumber": 7, "body": "{}"}
+    records = [
+        {**record, "DataErrorType": "LateInputEvent", "ExampleEvents": [example]},
+        {**record, "DataErrorType": "InvalidTime", "Source": "output"},
+    ]
+    text = "".join(json.dumps(one) + "\n" for one in records)
+    (state / "state" / "data-errors.jsonl").write_text(text, encoding="utf-8")
+    shown = visitor.get(f"{job}/logs.json")
+    assert [(one["kind"], one["count"]) for one in shown["errors"]] == [("InvalidTime", 3), ("LateInputEvent", 3)]
+    assert shown["errors"][1]["examples"][0]["link"] == "/eventhubs/eh1/explorer?partition=1&from=sequence&value=7"
+    for query in ("kind=LateInputEvent", "find=INPUT", "kind=LateInputEvent&find=missing"):
+        found = visitor.get(f"{job}/logs.json?{query}")
+        assert [one["kind"] for one in found["errors"]] == ["LateInputEvent"]
+        assert found["errorKinds"] == ["InvalidTime", "LateInputEvent"]
+    assert "No error matches" in visitor.page(f"{job}/logs?find=nothing").text
+    assert set(visitor.get(f"{job}/logs.json?after=0")) == {"lines", "next"}
+    assert visitor.page(f"{job}/logs?after=0").status == 200
+
+
+def test_partitions_and_sparklines_have_what_was_measured(visitor: Client, job: str) -> None:
+    found = visitor.get(f"{job}/partitions.json?range=24h&after=5")
+    assert (found["times"], found["delays"], found["resolution"]) == ([], {}, 60)
+    assert visitor.request("GET", f"{job}/partitions.json?range=2y").status == 404
+    name = job.rpartition("/")[2]
+    assert visitor.get(f"/sparklines.json?search={name}")["jobs"] == {name: []}

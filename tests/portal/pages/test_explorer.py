@@ -38,6 +38,18 @@ def test_events_are_sent_with_key_properties_and_repeat_and_browsed(client: Clie
     assert [event["body"] for event in fresh["events"]] == ["later"]
 
 
+def test_how_much_there_is_to_search_is_told_and_a_hub_without_jobs_decodes_nothing(
+    client: Client, make_hub: MakeHub
+) -> None:
+    hub = make_hub()
+    client.post(f"/eventhubs/{hub}/send", {"body": "x{{index}}", "partition": "0", "repeat": 5})
+    found = client.get(f"/eventhubs/{hub}/events.json?search=x1%20OR%20x3")
+    assert [event["body"] for event in found["events"]] == ["x1", "x3"]
+    assert (found["searched"], found["extent"]) == (5, 5)
+    answer = client.request("GET", f"/eventhubs/{hub}/events/0/0/decoded.json")
+    assert (answer.status, "without jobs" in answer.text) == (404, True)
+
+
 def test_a_partition_can_be_chosen_for_sending_and_browsing(client: Client, make_hub: MakeHub) -> None:
     hub = make_hub(4)
     client.post(f"/eventhubs/{hub}/send", {"body": "x{{index}}", "partition": "2", "repeat": 3})

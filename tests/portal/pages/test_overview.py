@@ -9,7 +9,7 @@ import pytest
 
 from tests.portal.conftest import Client
 from tidegate.durable_files import Files
-from tidegate.portal.pages.overview import natural
+from tidegate.portal.web.rendering import natural
 from tidegate.server import Server
 
 

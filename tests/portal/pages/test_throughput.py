@@ -17,8 +17,9 @@ NOW_S = 1_700_000_000.0
 class Partition:
     """Known by its identity, as a real one is."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, partition_id: str) -> None:
         self.log = log
+        self.partition_id = partition_id
 
 
 class Log:
@@ -45,7 +46,7 @@ class Log:
 
 
 def hub(*logs: Log) -> Any:
-    return SimpleNamespace(name="eh1", partitions=[Partition(log) for log in logs])
+    return SimpleNamespace(name="eh1", partitions=[Partition(log, str(number)) for number, log in enumerate(logs)])
 
 
 def test_a_chart_counts_every_event_where_it_arrived() -> None:
@@ -56,6 +57,9 @@ def test_a_chart_counts_every_event_where_it_arrived() -> None:
     assert counts[int(NOW_S) - 15] == 0.6
     assert counts[int(NOW_S) - 65] == 0.2
     assert sum(counts.values()) == pytest.approx(0.8)
+    assert "partitions" not in chart
+    of_partitions = throughput.chart(hub(log, Log()), "5m", by_partition=True)["partitions"]
+    assert of_partitions == {"0": chart["incomingEventsPerSecond"], "1": [0.0] * len(chart["times"])}
     sizes = dict(zip(chart["times"], chart["incomingBytesPerSecond"], strict=True))
     assert sizes[int(NOW_S) - 15] == 60
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from tidegate.portal.jobs.sections import TITLES
 from tidegate.service.workbench import __main__ as workbench
 from tidegate.service.workbench.replaying import MAX_DOTS
+from tidegate.service.workbench.samples import SHOWN_RECORDS
 
 QUERY = (
     "SELECT System.Timestamp() AS at, COUNT(*) AS n INTO output FROM input TIMESTAMP BY t "
@@ -162,6 +167,8 @@ def test_the_picture_has_every_event_with_its_outcome(definition: dict[str, Any]
     outcomes = {tuple(dot[:2]): dot[4] for dot in found["dots"]}
     assert outcomes["input/0", 30] == "dropped"
     assert outcomes["input/0", 5] == "on time"
+    reasons = {tuple(dot[:2]): dot[6] for dot in found["dots"]}
+    assert (reasons["input/0", 30], reasons["input/0", 5]) == ("late", None)
     part = ask("picture", definition=definition, **{"from": "2026-01-01T00:00:10Z", "to": "2026-01-01T00:00:20Z"})
     assert [dot[1] for dot in part["dots"]] == list(range(10, 20))
 
@@ -280,3 +287,21 @@ def test_the_portal_has_a_title_for_every_kind() -> None:
     assert {kind: {one["type"] for one in found[kind]} for kind in TITLES} == {
         kind: set(titles) for kind, titles in TITLES.items()
     }
+
+
+def test_an_avro_container_is_decoded_to_what_json_can_say() -> None:
+    fields = [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "ratio", "type": "double"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ]
+    schema = fastavro.parse_schema({"type": "record", "name": "reading", "fields": fields})
+    record = {"at": datetime(2026, 1, 1, tzinfo=UTC), "raw": b"\xff", "ratio": float("inf"), "tags": ["a"]}
+    content = io.BytesIO()
+    fastavro.writer(content, schema, [record] * (SHOWN_RECORDS + 1))
+    found = ask("decode", body=base64.b64encode(content.getvalue()).decode())
+    assert (found["count"], len(found["records"])) == (SHOWN_RECORDS + 1, SHOWN_RECORDS)
+    assert found["records"][0] == {"at": "2026-01-01 00:00:00+00:00", "raw": "/w==", "ratio": "inf", "tags": ["a"]}
+    cut = workbench.answer({"ask": "decode", "body": base64.b64encode(content.getvalue()[:-20]).decode()})
+    assert "not a readable Avro container" in cut["problem"]

@@ -32,6 +32,8 @@ from tidegate.azure.management.access.requests import (
 from tidegate.azure.management.manager.places import DEFAULT_GROUP, Places, time_text
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.hub.event_hub import EventHub
+from tidegate.log import LogDamaged, PartitionStore
+from tidegate.server.context.metrics import ErrorKind
 from tidegate.server.http.routing import HttpContext
 from tidegate.service import JobNotFound, Jobs, Resolution
 
@@ -83,6 +85,12 @@ class Metric:
 HUB_METRICS = (
     Metric("IncomingMessages", "Incoming Messages"),
     Metric("OutgoingMessages", "Outgoing Messages"),
+    Metric("IncomingBytes", "Incoming Bytes.", "Bytes"),
+    Metric("OutgoingBytes", "Outgoing Bytes.", "Bytes"),
+    Metric(ErrorKind.USER, "User Errors."),
+    Metric(ErrorKind.SERVER, "Server Errors."),
+    Metric(ErrorKind.THROTTLED, "Throttled Requests."),
+    Metric(ErrorKind.QUOTA, "Quota Exceeded Errors."),
     Metric("Size", "Size", "Bytes", "Average"),
     Metric("ActiveConnections", "ActiveConnections", primary="Average"),
 )
@@ -175,15 +183,21 @@ class Monitor:
         def series(metric: Metric) -> list[dict[str, Any]]:
             found = []
             for group in groups:
-                labels = [] if len(groups) == 1 and not condition else [("entityname", group[0].name)]
-                values = self._hub_values(metric, group, span)
+                is_whole = not _ENTITY.search(condition)
+                labels = [] if is_whole else [("entityname", group[0].name)]
+                values = self._hub_values(metric, group, span, is_whole=is_whole)
                 found.append(_series(labels, span, values, _aggregations(request, metric)))
             return found
 
         return _answer(request, span, "Microsoft.EventHub/namespaces", HUB_METRICS, series)
 
-    def _hub_values(self, metric: Metric, hubs: Sequence[EventHub], span: _Span) -> list[list[float]]:
-        """Return the values of a metric in each part of a span."""
+    def _hub_values(
+        self, metric: Metric, hubs: Sequence[EventHub], span: _Span, *, is_whole: bool
+    ) -> list[list[float]]:
+        """Return the values of a metric in each part of a span.
+
+        `is_whole` is whether they are of the namespace: refused requests that name no hub count then, too.
+        """
         times, now_s = span.times, time.time()
         logs = [partition.log for hub in hubs for partition in hub.partitions]
         if metric.name == "IncomingMessages":
@@ -191,11 +205,19 @@ class Monitor:
             numbers = [[log.sequence_at_time(at * 1000, inclusive=True) for log in logs] for at in moments]
             totals = [sum(row) for row in numbers]
             return [[float(after - before)] for before, after in itertools.pairwise(totals)]
-        if metric.name == "OutgoingMessages":
-            deliveries = self._context.hub.metrics.deliveries
-            counts = [deliveries.series(hub.name, span.begin_s, span.step_s, len(times)) for hub in hubs]
-            known = [[one for one in row if one is not None] for row in zip(*counts, strict=True)] if counts else []
-            return [[float(sum(row))] if row else [] for row in known] or [[] for _ in times]
+        if metric.name == "IncomingBytes":
+            sizes = [_sizes_before(log, [*times, span.end_s]) for log in logs]
+            totals = [sum(row) for row in zip(*sizes, strict=True)] or [0] * (len(times) + 1)
+            # Retention may delete events meanwhile.
+            return [[float(max(0, after - before))] for before, after in itertools.pairwise(totals)]
+        deliveries, errors = self._context.hub.metrics.deliveries, self._context.hub.metrics.errors
+        stretch = span.begin_s, span.step_s, len(times)
+        if metric.name in ("OutgoingMessages", "OutgoingBytes"):
+            series = deliveries.series if metric.name == "OutgoingMessages" else deliveries.sizes
+            return _summed([series(hub.name, *stretch) for hub in hubs], len(times))
+        if metric.name in tuple(ErrorKind):
+            named = [hub.name for hub in hubs] + ([""] if is_whole else [])
+            return _summed([errors.of((metric.name, name), *stretch) for name in named], len(times))
         size = sum(log.size_bytes for log in logs) if metric.name == "Size" else None
         present = float(self._context.hub.metrics.connections_open if size is None else size)
         # Only the present value of these is known.
@@ -270,6 +292,32 @@ class Monitor:
             and fields.get("resourceuri", fields.get("resourceid", "")) in ("", one["resourceId"].lower())
         ]
         return ArmAnswer(body={"value": found})
+
+
+def _summed(counts: Sequence[Sequence[int | None]], length: int) -> list[list[float]]:
+    """Return the sums of several series; a part of which none is known has no value."""
+    known = [[one for one in row if one is not None] for row in zip(*counts, strict=True)]
+    return [[float(sum(row))] if row else [] for row in known] or [[] for _ in range(length)]
+
+
+def _sizes_before(log: PartitionStore, times_s: Sequence[int]) -> list[int]:
+    """Return how many bytes of a partition arrived before each time, since its first event. Raises LogError."""
+    numbers = [log.sequence_at_time(at * 1000, inclusive=True) for at in times_s]
+    offsets = {number: _offset_of(log, number) for number in set(numbers)}
+    return [offsets[number] for number in numbers]
+
+
+def _offset_of(log: PartitionStore, number: int) -> int:
+    """Return the offset of the last event before one, or of the first that is kept; 0 for none. Raises LogError."""
+    if number >= log.next_sequence_number:
+        return log.last_offset if number else 0
+    if number == 0:
+        return 0
+    try:
+        batches = log.read_batches(max(number - 1, log.begin_sequence_number), max_bytes=1, max_events=1)
+    except LogDamaged:
+        return log.last_offset
+    return batches[0].offsets[0] if batches else log.last_offset
 
 
 class ActivityLog:

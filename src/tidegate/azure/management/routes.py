@@ -74,21 +74,42 @@ class ArmSettings:
     jobs: Jobs | None = None
 
 
+class ManagementApi:
+    """The management API of one server, and what others show of its state."""
+
+    def __init__(self, settings: ArmSettings) -> None:
+        self._settings = settings
+        self._served: ArmApplication | None = None
+
+    def routes(self) -> RouteGroup:
+        """Return the routes, for `Server`."""
+
+        def build(context: HttpContext) -> list[BaseRoute]:
+            """Return the routes; HTTP and HTTPS share one application, which holds the state."""
+            if self._served is None or self._served.hub is not context.hub:
+                self._served = ArmApplication(self._settings, context)
+            return self._served.routes()
+
+        def bearer_rights(request: Request) -> frozenset[Right]:
+            """Return what the bearer of a token may do in the namespace. Raises Unauthorized."""
+            assert self._served is not None
+            return self._served.bearer_rights(request)
+
+        return RouteGroup(build=build, bearer_rights=bearer_rights)
+
+    def namespace_tags(self) -> Mapping[str, str]:
+        """Return the tags of the namespace; none before it is served."""
+        return {} if self._served is None else self._served.event_hubs.tags
+
+    def set_namespace_tags(self, tags: Mapping[str, str]) -> None:
+        """Replace the tags of the namespace. Raises OSError."""
+        if self._served is not None:
+            self._served.event_hubs.set_tags(tags)
+
+
 def arm_routes(settings: ArmSettings) -> RouteGroup:
     """Return the routes of the management API, for `Server`."""
-    served: list[ArmApplication] = []
-
-    def build(context: HttpContext) -> list[BaseRoute]:
-        """Return the routes; HTTP and HTTPS share one application, which holds the state."""
-        if not served or served[-1].hub is not context.hub:
-            served[:] = [ArmApplication(settings, context)]
-        return served[-1].routes()
-
-    def bearer_rights(request: Request) -> frozenset[Right]:
-        """Return what the bearer of a token may do in the namespace. Raises Unauthorized."""
-        return served[-1].bearer_rights(request)
-
-    return RouteGroup(build=build, bearer_rights=bearer_rights)
+    return ManagementApi(settings).routes()
 
 
 class ArmApplication:
@@ -101,10 +122,11 @@ class ArmApplication:
         places = Places(StateFile(settings.data_dir))
         issuer = TokenIssuer(signing_key(settings.data_dir))
         self._callers = Callers(hub.namespace.access, Principals(settings.data_dir), issuer, time.time)
-        event_hubs = EventHubProvider(hub.namespace, places, hub.settings.capture, context.control.connection_string)
-        providers: list[ResourceProvider] = [event_hubs]
+        connect = context.control.connection_string
+        self.event_hubs = EventHubProvider(hub.namespace, places, hub.settings.capture, connect)
+        providers: list[ResourceProvider] = [self.event_hubs]
         if settings.jobs is not None:
-            hubs = LocalHubs(hub.namespace, context.control.connection_string, lambda: context.control.own_ports)
+            hubs = LocalHubs(hub.namespace, connect, lambda: context.control.own_ports)
             settings.jobs.refresh = hubs.refreshed
             outputs = (settings.data_dir / FOLDER / "outputs").absolute()
             providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))

@@ -8,9 +8,8 @@ budget, however long the log is; its answer says how far it came.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
-import operator
-import re
 import time
 import uuid
 import zlib
@@ -20,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp
-from tidegate.amqp.messages.message import DecodeError, Message, Properties, message_annotation, parse_message
+from tidegate.amqp.messages.message import DecodeError, Message, Properties, parse_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
@@ -29,7 +28,8 @@ from tidegate.portal.web.rendering import iso_of_ms
 
 PREVIEW_BYTES = 64 << 10
 _MAX_INFLATED = 8 << 20
-_PARTITION_KEY = "x-opt-partition-key"
+PARTITION_KEY = "x-opt-partition-key"
+_AVRO = b"Obj\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,26 @@ def describe(event: StoredEvent, preview_bytes: int | None = PREVIEW_BYTES) -> d
     except DecodeError as error:
         described["error"] = f"the event is not an AMQP message: {error}"
         return described | _body(event.encoded, preview_bytes)
-    annotations = {str(key): plain(value) for key, value in (message.message_annotations or {}).items()}
-    described["partitionKey"] = annotations.pop(_PARTITION_KEY, None)
-    described["properties"] = plain(message.application_properties or {})
+    annotations = {str(key): _readable(value) for key, value in (message.message_annotations or {}).items()}
+    described["partitionKey"] = annotations.pop(PARTITION_KEY, None)
+    described["properties"] = properties_of(message)
     described["systemProperties"] = _system_properties(message.properties) | annotations
     return described | _described_body(message, preview_bytes)
+
+
+def properties_of(message: Message) -> dict[str, Any]:
+    """Return the application properties as JSON can say them; bytes that are a text as that text."""
+    return {str(plain(name)): _readable(value) for name, value in (message.application_properties or {}).items()}
+
+
+def _readable(value: Any) -> Any:
+    """Return a value as JSON can say it; bytes that are a text as that text, such as those of Kafka's headers."""
+    if isinstance(value, bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            text = value.decode()
+            if all(letter.isprintable() or letter.isspace() for letter in text):
+                return text
+    return plain(value)
 
 
 def body_of(event: StoredEvent) -> bytes:
@@ -104,6 +119,8 @@ def _body(content: bytes, preview_bytes: int | None) -> dict[str, Any]:
     shown = content if preview_bytes is None else content[:preview_bytes]
     if len(shown) < len(content):
         described["isCut"] = True
+    if content.startswith(_AVRO):
+        return described | {"kind": "binary", "format": "avro", "body": base64.b64encode(shown).decode("ascii")}
     try:
         # The cut may have hit the middle of a character.
         text = shown.decode("utf-8", "strict" if len(shown) == len(content) else "ignore")
@@ -177,131 +194,7 @@ def _timestamp(time_ms: int) -> str:
         return str(time_ms)
 
 
-MAX_SEARCH_CHARACTERS = 500
-_TERM = re.compile(r'(-?)(?:([\w.@$-]+)(:|>=|<=|!=|>|<))?(?:"([^"]*)"|(\S+))')
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "!=": operator.ne,
-}
-
 Match = Callable[[StoredEvent], bool]
-
-
-def parse_search(text: str) -> Match | None:
-    """Return the test of a search, None for an empty one, which every event passes.
-
-    All terms must hold. A term is a word, a phrase in double quotes, `name:value` for a property or a field of a JSON
-    body (`device.id:7`), or `key:value` for the partition key; a minus before it means that it must not hold. Letter
-    case does not matter. Values are compared with `>`, `>=`, `<`, `<=` and `!=` too (`speed>70`): as numbers where both
-    are, else as text, which is right for times in ISO 8601.
-
-    Raises:
-        ArgumentError: The search is too long.
-    """
-    if len(text) > MAX_SEARCH_CHARACTERS:
-        raise ArgumentError(f"a search has at most {MAX_SEARCH_CHARACTERS} characters")
-    tests = [_term(*match.groups()) for match in _TERM.finditer(text)]
-    if not tests:
-        return None
-    return lambda event: all(test(event) for test in tests)
-
-
-def _term(minus: str, name: str | None, sign: str | None, quoted: str | None, word: str | None) -> Match:
-    value = quoted if quoted is not None else word or ""
-    if name is None:
-        test = _contains(value)
-    else:
-        test = _equals(name, value) if sign in (None, ":") else _compares(name, _COMPARISONS[sign], value)
-    return (lambda event: not test(event)) if minus else test
-
-
-def _contains(value: str) -> Match:
-    """Test the whole stored message: body, properties, key and annotations are all in it as UTF-8."""
-    wanted = value.lower()
-    if wanted.isascii():
-        encoded = wanted.encode("ascii")
-        return lambda event: encoded in event.encoded.lower()
-    return lambda event: wanted in event.encoded.decode("utf-8", "ignore").lower()
-
-
-def _equals(name: str, value: str) -> Match:
-    wanted = value.lower()
-
-    def test(event: StoredEvent) -> bool:
-        if name == "key":
-            return _text(_partition_key(event)).lower() == wanted
-        if name == "partition":
-            return event.partition == value
-        return any(_text(found).lower() == wanted for found in _fields(event, name))
-
-    return test
-
-
-def _compares(name: str, holds: Callable[[Any, Any], bool], value: str) -> Match:
-    wanted = _number(value)
-
-    def test(event: StoredEvent) -> bool:
-        for found in _fields(event, name):
-            number = None if isinstance(found, bool) else _number(found)
-            if number is not None and wanted is not None:
-                if holds(number, wanted):
-                    return True
-            elif not isinstance(found, int | float | dict | list) and holds(_text(found).lower(), value.lower()):
-                return True
-        return False
-
-    return test
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _partition_key(event: StoredEvent) -> Any:
-    try:
-        return message_annotation(event.encoded, _PARTITION_KEY)
-    except DecodeError:
-        return None
-
-
-def _fields(event: StoredEvent, path: str) -> list[Any]:
-    """Return the values that a property, or a field of the JSON body, has by this name."""
-    # Names compare without case, so only the last part of a path can be looked for in the bytes.
-    if path.rpartition(".")[2].lower().encode() not in event.encoded.lower():
-        return []
-    found = []
-    try:
-        properties = plain(parse_message(event.encoded).application_properties or {})
-        found += [value for key, value in properties.items() if key.lower() == path.lower()]
-        found += _values(json.loads(body_of(event)), path.lower().split("."))
-    except (DecodeError, ValueError, RecursionError):
-        return found
-    return found
-
-
-def _values(document: Any, path: list[str]) -> list[Any]:
-    if isinstance(document, list):
-        return [value for item in document for value in _values(item, path)]
-    if not path:
-        return [document]
-    if not isinstance(document, dict):
-        return []
-    return [value for key, item in document.items() if key.lower() == path[0] for value in _values(item, path[1:])]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
 
 MAX_EVENTS = 500
 _CHUNK_BYTES = 4 << 20
@@ -329,6 +222,7 @@ class Browsed:
         forward: Where to continue reading forwards.
         backward: Where to continue reading backwards.
         searched: How many events were looked at.
+        extent: How many there were to look at, from where reading began in its direction.
         is_complete: True if there is nothing more in the direction that was read.
         damages: Events that cannot be read, as texts.
     """
@@ -337,6 +231,7 @@ class Browsed:
     forward: dict[str, int]
     backward: dict[str, int]
     searched: int
+    extent: int
     is_complete: bool
     damages: list[str] = field(default_factory=list)
 
@@ -419,6 +314,10 @@ def read_forwards(
     reading = _Reading(match, budget)
     positions = {one.partition_id: cursor.get(one.partition_id, one.log.begin_sequence_number) for one in partitions}
     ends = {one.partition_id: one.log.next_sequence_number for one in partitions}
+    extent = sum(
+        max(0, ends[one.partition_id] - max(positions[one.partition_id], one.log.begin_sequence_number))
+        for one in partitions
+    )
     chunk = limit if match is None else _SEARCH_CHUNK
     found: list[StoredEvent] = []
     while len(found) < limit and not reading.is_over:
@@ -436,7 +335,7 @@ def read_forwards(
         positions[event.partition] = event.sequence_number
     found = found[:limit]
     backward = {name: cursor.get(name, 0) for name in positions}
-    return Browsed(found, positions, backward, reading.searched, is_complete, reading.damages)
+    return Browsed(found, positions, backward, reading.searched, extent, is_complete, reading.damages)
 
 
 def read_backwards(
@@ -450,6 +349,7 @@ def read_backwards(
     ends = {one.partition_id: one.log.next_sequence_number for one in partitions}
     forward = {name: min(before.get(name, end), end) for name, end in ends.items()}
     positions = dict(forward)
+    extent = sum(max(0, positions[one.partition_id] - one.log.begin_sequence_number) for one in partitions)
     chunk = limit if match is None else _SEARCH_CHUNK
     found: list[StoredEvent] = []
     while len(found) < limit and not reading.is_over:
@@ -470,7 +370,7 @@ def read_backwards(
         left_out = {event.partition: event.sequence_number + 1 for event in found[:-limit]}
         positions.update(left_out)
         found = found[-limit:]
-    return Browsed(found, forward, positions, reading.searched, is_complete, reading.damages)
+    return Browsed(found, forward, positions, reading.searched, extent, is_complete, reading.damages)
 
 
 class _Reading:

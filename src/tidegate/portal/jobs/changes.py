@@ -133,6 +133,11 @@ def with_ordering(settings: Mapping[str, Any]) -> Change:
     return change
 
 
+def with_tags(tags: Mapping[str, str]) -> Change:
+    """Return the change to other tags, which are kept where Azure's management API keeps its own."""
+    return lambda document: replace(document, arm={**document.arm, "tags": dict(tags)})
+
+
 def new_definition(body: Any, connection_string: Callable[[str], str]) -> JobDocument:
     """Return the document of a new job. What is not a hub or a file is added on the job's page.
 

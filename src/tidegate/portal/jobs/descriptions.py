@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from urllib.parse import quote
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
 from tidegate.hub.partition import Partition
-from tidegate.service import JobNotFound, JobResource, Jobs, JobState, JobSummary
+from tidegate.service import ErrorGroup, JobNotFound, JobResource, Jobs, JobState, JobSummary
 
 _HUB_TYPES = ("eventhub", "iothub")
 # In the order in which people name a place: what it is, then what that is in.
@@ -98,48 +99,31 @@ def event_link(hub: EventHub, partition: str, sequence_number: int) -> str:
     return f"/eventhubs/{quote(hub.name, safe='')}/explorer?{begin}"
 
 
-MOST_EXAMPLES = 5
-_LONGEST_EXAMPLE = 2000
+MOST_ERROR_GROUPS = 100
 
 
-def grouped(records: Sequence[Mapping[str, Any]], hub_of: Callable[[str], EventHub | None]) -> list[dict[str, Any]]:
-    """Return one group for each kind of error, source and message, the one that occurred last first.
+def error_rows(groups: Sequence[ErrorGroup], hub_of: Callable[[str], EventHub | None]) -> list[dict[str, Any]]:
+    """Return groups of errors as the page shows them, their events with links where they can be looked up.
 
-    Args:
-        records: of a job's `data-errors.jsonl`, the oldest first.
-        hub_of: returns the hub of this namespace that an input reads, None for any other input.
+    `hub_of` returns the hub of this namespace that an input reads, None for any other input.
     """
-    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for record in records:
-        kind, source, message = (str(record.get(name) or "") for name in ("DataErrorType", "Source", "BriefMessage"))
-        if not kind:
-            continue  # a line that was cut off
-        first, last = (str(record.get(name) or "") for name in ("FromTimestamp", "ToTimestamp"))
-        group = groups.pop((kind, source, message), None)
-        if group is None:
-            group = {"kind": kind, "source": source, "message": message, "count": 0, "first": first, "examples": []}
-        group["count"] += int(record.get("EventCount") or 1)
-        group["first"] = min(group["first"], first)
-        group["last"] = max(group.get("last", ""), last)
-        hub = hub_of(source)
-        group["examples"] += [_example(one, hub) for one in record.get("ExampleEvents") or ()]
-        del group["examples"][:-MOST_EXAMPLES]
-        groups[kind, source, message] = group
-    return sorted(groups.values(), key=lambda group: group["last"], reverse=True)
+    return [
+        {
+            **{name: getattr(one, name) for name in ("kind", "source", "message", "count", "first", "last")},
+            "examples": [_example(each, hub_of(one.source)) for each in one.examples],
+        }
+        for one in groups
+    ]
 
 
 def _example(example: Mapping[str, Any], hub: EventHub | None) -> dict[str, Any]:
     """Return an event that was refused, or a result that an output rejected, with a link to the event."""
     if "partition" not in example:
-        return {"place": f"row {example.get('row')}", "text": _text(example.get("result")), "link": None}
+        place = f"at {example['timestamp']}" if "timestamp" in example else f"row {example.get('row')}"
+        return {"place": place, "text": str(example.get("result") or example.get("message") or ""), "link": None}
     partition, number = str(example["partition"]), int(example.get("sequenceNumber") or 0)
     link = None if hub is None else event_link(hub, partition, number)
-    return {"place": f"partition {partition}, event {number}", "text": _text(example.get("body")), "link": link}
-
-
-def _text(value: object) -> str:
-    text = str(value or "")
-    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}…"
+    return {"place": f"partition {partition}, event {number}", "text": str(example.get("body") or ""), "link": link}
 
 
 FAILING = (JobState.FAILED, JobState.DEGRADED)
@@ -163,10 +147,11 @@ def iso(when: datetime | None) -> str | None:
 
 
 class JobRows:
-    """The jobs as rows of the overview."""
+    """The jobs as rows of the overview. `rates` returns the values of a job's sparkline."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, rates: Callable[[str], Sequence[float | None]]) -> None:
         self._jobs = jobs
+        self._rates = rates
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Return a row for each job. Reads no file: there may be many."""
@@ -175,6 +160,14 @@ class JobRows:
     def with_outputs(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return rows that are shown with up to when their jobs' results have left."""
         return [{**row, "lastOutputTime": self._last_output(row["name"])} for row in rows]
+
+    def sparklines(self, names: Sequence[str]) -> Mapping[str, Sequence[float | None]]:
+        """Return by job how many events a second it read during the last minutes."""
+        found = {}
+        for name in names:
+            with contextlib.suppress(JobNotFound):  # it was deleted just now
+                found[name] = self._rates(name)
+        return found
 
     def _last_output(self, name: str) -> str | None:
         try:
@@ -235,6 +228,7 @@ def described(job: JobResource) -> dict[str, Any]:
         "query": job.query or "",
         "compatibilityLevel": job.definition.get("compatibility_level", "1.2"),
         "eventOrdering": dict(job.event_ordering),
+        "tags": dict(job.arm.get("tags") or {}),
         "inputs": [_section(name, one) for name, one in job.inputs.items()],
         "outputs": [_section(name, one) for name, one in job.outputs.items()],
         "functions": [_section(name, one) for name, one in job.functions.items()],

@@ -8,25 +8,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.portal.jobs.descriptions import parsed
-from tidegate.service import Jobs, QueryVersion, Resolution, Sample
+from tidegate.portal.web.rendering import natural
+from tidegate.service import EVENTS_READ, Jobs, QueryVersion, Resolution, Sample
 
-GAUGES = frozenset({"Watermark Delay", "Backlogged Input Events"})
+_DELAY = "Watermark Delay"
+GAUGES = frozenset({_DELAY, "Backlogged Input Events"})
 """Metrics that are values of their moment; all others count, and charts show how fast."""
 _LONGEST_GAP_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """How far back a chart goes, and by which resolution."""
+    """How far back a chart goes, and by which resolutions: of the job, and of its partitions."""
 
     length_s: int
     resolution: Resolution
+    of_partitions: Resolution
 
 
 RANGES: Mapping[str, Range] = {
-    "5m": Range(300, Resolution.SECOND),
-    "1h": Range(3600, Resolution.SECOND),
-    "24h": Range(86_400, Resolution.MINUTE),
+    "5m": Range(300, Resolution.SECOND, Resolution.TEN_SECONDS),
+    "1h": Range(3600, Resolution.SECOND, Resolution.TEN_SECONDS),
+    "24h": Range(86_400, Resolution.MINUTE, Resolution.MINUTE),
 }
 
 
@@ -53,6 +56,42 @@ def series(jobs: Jobs, name: str, range_name: str, after_s: float, now_s: float)
         "metrics": _columns(GAUGES.intersection(names), lambda one: [kept.get(one) for _, kept in samples[first:]]),
         "rates": _columns(set(names) - GAUGES, lambda one: _rates(one, samples, gap_s)[first:]),
         "restarts": [at_s for at_s in _restarts(samples, gap_s) if at_s > begin_s],
+    }
+
+
+_SPARK_METRIC = "Input Events"
+_SPARK_S = 300
+
+
+def input_rates(jobs: Jobs, name: str, now_s: float) -> list[float | None]:
+    """Return how many events a second a job read during the last minutes, for a sparkline. Raises JobNotFound."""
+    samples = jobs.history(name, Resolution.SECOND, now_s - _SPARK_S, (_SPARK_METRIC,))
+    return _rates(_SPARK_METRIC, samples, _LONGEST_GAP_S)
+
+
+def partition_series(jobs: Jobs, name: str, range_name: str, after_s: float, now_s: float) -> dict[str, Any]:
+    """Return the samples of each partition after a time: `times`, and by INPUT/PARTITION `delays` and `rates`.
+
+    Delays are the watermark's, in seconds; rates are the events that the job read in a second.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    wanted = RANGES[range_name]
+    begin_s = max(after_s, now_s - wanted.length_s)
+    gap_s = 3.0 * wanted.of_partitions.seconds
+    samples = jobs.partition_history(name, wanted.of_partitions, begin_s - gap_s)
+    first = next((at for at, (time_s, _) in enumerate(samples) if time_s > begin_s), len(samples))
+    prefix = f"{EVENTS_READ} "
+    named = {key.removeprefix(prefix) for _, kept in samples for key in kept if key.startswith(prefix)}
+    partitions = sorted(named, key=natural)
+    return {
+        "range": range_name,
+        "seconds": wanted.length_s,
+        "resolution": wanted.of_partitions.seconds,
+        "times": [at for at, _ in samples[first:]],
+        "delays": {one: [kept.get(f"{_DELAY} {one}") for _, kept in samples[first:]] for one in partitions},
+        "rates": {one: _rates(f"{prefix}{one}", samples, gap_s)[first:] for one in partitions},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -25,26 +25,28 @@ from tidegate.portal.jobs.changes import (
     start_of,
     with_ordering,
     with_query,
+    with_tags,
 )
 from tidegate.portal.jobs.descriptions import (
     CAUSES,
+    MOST_ERROR_GROUPS,
     LastStep,
     SectionAddresses,
     described,
-    grouped,
+    error_rows,
     standing_of,
     watermark_rows,
 )
-from tidegate.portal.jobs.history import RANGES, query_changes, series
+from tidegate.portal.jobs.history import RANGES, partition_series, query_changes, series
 from tidegate.portal.jobs.sections import INPUT_TITLES, OUTPUT_TITLES, TITLES, SectionRoutes
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
-from tidegate.portal.web.handling import Act, Desk, Load, integer_of, text_of
+from tidegate.portal.web.handling import Act, Desk, Load, integer_of, tags_of, text_of
+from tidegate.portal.web.rendering import JSON_SUFFIX
 from tidegate.portal.web.sessions import Role, Visitor
 from tidegate.service import JobResource, Jobs, JobState
 
 JOB = "/jobs/{job}"
 LOG_LINES = 200
-ERROR_RECORDS = 2000
 
 
 class JobPages:
@@ -75,12 +77,14 @@ class JobPages:
             self._action(f"{JOB}/clone", self._clone, owner),
             self._action(f"{JOB}/query", self._set_query, contributor),
             self._action(f"{JOB}/ordering", self._set_ordering, contributor),
+            self._action(f"{JOB}/tags", self._set_tags, contributor),
             self._action(f"{JOB}/compile", self._compile, reader),
             self._action(f"{JOB}/test", self._test, contributor),
             self._action(f"{JOB}/tune", self._tune, reader),
             *self._sections.routes(),
             self._data(f"{JOB}/standing.json", self._standing),
             self._data(f"{JOB}/metrics.json", self._metrics),
+            self._data(f"{JOB}/partitions.json", self._partitions),
             self._data(f"{JOB}/picture.json", self._picture),
             self._data(f"{JOB}/explain.json", self._explain),
             *self._page(f"{JOB}/event-ordering", "job_ordering.html", self._show),
@@ -89,6 +93,11 @@ class JobPages:
             *self._page(f"{JOB}/logs", "job_logs.html", self._logs),
             *self._page(JOB, "job.html", self._show),
         ]
+
+    async def decode(self, body: bytes) -> Mapping[str, Any]:
+        """Return the records of an Avro container, in the process that checks queries. Raises HubError."""
+        found: Mapping[str, Any] = await self._editing.ask("decode", body=base64.b64encode(body).decode())
+        return found
 
     def _endpoint(self) -> str:
         """Return the endpoint in this namespace's connection strings."""
@@ -206,6 +215,9 @@ class JobPages:
     async def _set_ordering(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         return await self._edit(request, with_ordering(ordering_of(body)), text_of(body, "etag") or None)
 
+    async def _set_tags(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        return await self._edit(request, with_tags(tags_of(body)), None)
+
     async def _edit(self, request: Request, change: Any, etag: str | None) -> Mapping[str, Any]:
         name = request.path_params["job"]
         job = await run_in_threadpool(lambda: self._jobs.edit(name, change, etag=etag))
@@ -267,11 +279,13 @@ class JobPages:
         return watermark_rows(status, job.event_ordering, now, step, is_running=is_running)
 
     async def _metrics(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        after = request.query_params.get("after", "0")
-        after_s = float(after) if after.replace(".", "", 1).isdecimal() and len(after) < 20 else 0.0
-        job, range_name = self._job(request), _range(request)
+        job, range_name, after_s = self._job(request), _range(request), _after_s(request)
         found = await run_in_threadpool(lambda: series(self._jobs, job.name, range_name, after_s, self._now_s()))
         return {**found, "queryChanges": query_changes(job.versions, after_s)}
+
+    async def _partitions(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        name, range_name, after_s = request.path_params["job"], _range(request), _after_s(request)
+        return await run_in_threadpool(lambda: partition_series(self._jobs, name, range_name, after_s, self._now_s()))
 
     async def _picture(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         first, stop = (request.query_params.get(name, "")[:40] for name in ("from", "to"))
@@ -320,22 +334,27 @@ class JobPages:
         job = self._job(request)
         after = request.query_params.get("after")
         place = None if after is None else integer_of({"after": after}, "after", 0, 0, 1 << 62)
-        # Whoever follows the log has the errors already, and reading them takes far longer than the new lines.
-        records = 0 if place is not None else ERROR_RECORDS
-        lines, errors = await asyncio.gather(
-            run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place)),
-            run_in_threadpool(lambda: self._jobs.data_errors(job.name, limit=records) if records else ()),
-        )
+        lines = await run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place))
+        shown = {"lines": repeated([dict(one) for one in lines.lines]), "next": lines.next}
+        if place is not None and request.url.path.endswith(JSON_SUFFIX):
+            return shown  # whoever follows the log has the rest already
+        groups = await run_in_threadpool(self._jobs.error_groups, job.name)
         sections = self._definition(request).get("inputs") or {}
-        groups = grouped(errors, lambda name: self._places.own_hub(sections.get(name) or {}))
-        kind = request.query_params.get("kind", "")
+        kind, find = (request.query_params.get(name, "").strip()[:100] for name in ("kind", "find"))
+        found = [
+            one
+            for one in groups
+            if kind in ("", one.kind) and find.lower() in f"{one.kind} {one.source} {one.message}".lower()
+        ]
+        rows = error_rows(found[:MOST_ERROR_GROUPS], lambda name: self._places.own_hub(sections.get(name) or {}))
         return {
             **described(job),
-            "lines": repeated([dict(one) for one in lines.lines]),
-            "next": lines.next,
-            "errors": [one for one in groups if kind in ("", one["kind"])],
-            "errorKinds": sorted({one["kind"] for one in groups}),
+            **shown,
+            "errors": rows,
+            "errorGroups": len(found),
+            "errorKinds": sorted({one.kind for one in groups}),
             "kind": kind,
+            "find": find,
         }
 
 
@@ -352,6 +371,12 @@ def repeated(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             found.append(line)
     return found
+
+
+def _after_s(request: Request) -> float:
+    """Return the time after which a page wants samples, in seconds since 1970."""
+    after = request.query_params.get("after", "0")
+    return float(after) if after.replace(".", "", 1).isdecimal() and len(after) < 20 else 0.0
 
 
 def _range(request: Request) -> str:

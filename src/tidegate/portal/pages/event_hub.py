@@ -80,7 +80,7 @@ class EventHubPages:
 
     async def _chart(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         hub = self._namespace.event_hub(request.path_params["hub"])
-        return await run_in_threadpool(self._throughput.chart, hub, _range(request))
+        return await run_in_threadpool(lambda: self._throughput.chart(hub, _range(request), by_partition=True))
 
     async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         name = text_of(body, "name").strip()

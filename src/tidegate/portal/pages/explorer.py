@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,11 +32,11 @@ from tidegate.portal.events.reading import (
     cursor_text,
     describe,
     parse_cursor,
-    parse_search,
     read_backwards,
     read_forwards,
     starting_cursor,
 )
+from tidegate.portal.events.searching import parse_search
 from tidegate.portal.events.sending import MAX_RATE, Composition, Generators, Sender, repeat_of
 from tidegate.portal.pages.event_hub import HUB
 from tidegate.portal.web.handling import Desk, integer_of, text_of
@@ -53,12 +53,22 @@ _NEWEST = "newest"
 _MAX_SECONDS = 86_400.0
 
 
+Decode = Callable[[bytes], Awaitable[Mapping[str, Any]]]
+
+
 class ExplorerPages:
     """The handlers of the data explorer."""
 
-    def __init__(self, desk: Desk, now_s: Any) -> None:
-        """`now_s` is the clock that the hub checks tokens by."""
+    def __init__(self, desk: Desk, now_s: Any, decode: Decode | None = None) -> None:
+        """Prepare the handlers.
+
+        Args:
+            desk: what all handlers share.
+            now_s: the clock that the hub checks tokens by.
+            decode: returns what a body in Avro says, as JSON; None where there is no engine.
+        """
         self._desk = desk
+        self._decode = decode
         self._now_s = now_s
         hub = desk.http.hub
         self._namespace = hub.namespace
@@ -74,6 +84,7 @@ class ExplorerPages:
             desk.download(f"{HUB}/events/download", self._download),
             desk.download(f"{HUB}/events/{{partition}}/{{number:int}}/body", self._body),
             desk.data(f"{HUB}/events/{{partition}}/{{number:int}}.json", self._event),
+            desk.data(f"{HUB}/events/{{partition}}/{{number:int}}/decoded.json", self._decoded),
             desk.action(f"{HUB}/preview", self._preview, Role.READER),
             desk.action(f"{HUB}/send", self._send, sender),
             desk.data(f"{HUB}/generators.json", self._list_generators),
@@ -119,6 +130,7 @@ class ExplorerPages:
             "forward": cursor_text(browsed.forward),
             "backward": cursor_text(browsed.backward),
             "searched": browsed.searched,
+            "extent": browsed.extent,
             "isComplete": browsed.is_complete,
             "damages": browsed.damages,
         }
@@ -126,6 +138,13 @@ class ExplorerPages:
     async def _event(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         event = await run_in_threadpool(_one, self._hub(request, visitor), request.path_params)
         return describe(event, None)
+
+    async def _decoded(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        """Return the records of an Avro container that is an event's body."""
+        event = await run_in_threadpool(_one, self._hub(request, visitor), request.path_params)
+        if self._decode is None:
+            raise NotFound("this hub runs without jobs, whose engine decodes Avro")
+        return await self._decode(body_of(event))
 
     async def _body(self, request: Request, visitor: Visitor) -> Response:
         hub = self._hub(request, visitor)

@@ -1,9 +1,9 @@
-"""`/namespace`: shared access policies, throughput units and connected clients; policies and publishers of hubs too."""
+"""`/namespace`: shared access policies, throughput units, tags and clients; policies and publishers of hubs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right, is_roo
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.namespace import Namespace
-from tidegate.portal.web.handling import Desk, text_of
+from tidegate.portal.web.handling import Desk, tags_of, text_of
 from tidegate.portal.web.sessions import Forbidden, Role, Visitor
 
 _LEVELS = ("/namespace", "/eventhubs/{hub}")
@@ -32,14 +32,26 @@ def policy_rows(namespace: Namespace, level: str = NAMESPACE_LEVEL) -> list[dict
     ]
 
 
+class TagStore(Protocol):
+    """Keeps the tags of the namespace, which the management API shows too."""
+
+    def namespace_tags(self) -> Mapping[str, str]:
+        """Return them."""
+
+    def set_namespace_tags(self, tags: Mapping[str, str]) -> None:
+        """Replace them. Raises OSError."""
+
+
 class NamespacePages:
     """The handlers. Keys are in no page: they are shown on request, one policy at a time, to managers.
 
     The keys of the root policy make owners, so only an owner sees or changes them.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, tags: TagStore | None = None) -> None:
+        """Prepare the handlers; `tags` is None where nothing keeps any."""
         self._desk = desk
+        self._tags = tags
         self._namespace = desk.http.hub.namespace
 
     def routes(self) -> list[BaseRoute]:
@@ -61,6 +73,7 @@ class NamespacePages:
             desk.action("/eventhubs/{hub}/publishers/revoke", self._revoke, manager),
             desk.action("/eventhubs/{hub}/publishers/restore", self._restore, manager),
             desk.action("/namespace/limits", self._set_limits, manager),
+            *([] if self._tags is None else [desk.action("/namespace/tags", self._set_tags, manager)]),
             *desk.page("/namespace", "namespace.html", self._show),
         ]
 
@@ -76,6 +89,8 @@ class NamespacePages:
             "policies": policy_rows(namespace),
             "clients": sorted(self._desk.http.control.client_rows(), key=lambda one: (one["name"], one["address"])),
             "hubs": len(namespace.event_hubs),
+            "hasTags": self._tags is not None,
+            "tags": {} if self._tags is None else dict(self._tags.namespace_tags()),
         }
 
     # -- policies
@@ -142,6 +157,10 @@ class NamespacePages:
     async def _restore(self, request: Request, visitor: Visitor, body: Any) -> None:
         publisher = text_of(body, "publisher").strip()
         await run_in_threadpool(self._namespace.management.restore_publisher, request.path_params["hub"], publisher)
+
+    async def _set_tags(self, request: Request, visitor: Visitor, body: Any) -> None:
+        assert self._tags is not None
+        await run_in_threadpool(self._tags.set_namespace_tags, tags_of(body))
 
     async def _set_limits(self, request: Request, visitor: Visitor, body: Any) -> None:
         units, most = (_units(body, name) for name in ("throughputUnits", "autoInflateTo"))

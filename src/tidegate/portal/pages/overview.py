@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from tidegate.portal.pages.explorer import SAMPLE_HUB
 from tidegate.portal.pages.hubs import hub_summary
 from tidegate.portal.pages.throughput import Throughput
 from tidegate.portal.web.handling import Desk, integer_of
+from tidegate.portal.web.rendering import natural
 from tidegate.portal.web.sessions import Visitor
 
 PAGE_ROWS = 25
@@ -31,6 +31,9 @@ class JobList(Protocol):
 
     def with_outputs(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return the rows that are shown, with `lastOutputTime`."""
+
+    def sparklines(self, names: Sequence[str]) -> Mapping[str, Sequence[float | None]]:
+        """Return by job how many events a second it read during the last minutes."""
 
 
 _SORTS: Mapping[str, str] = {"name": "name", "state": "state", "inputEvents": "inputEvents", "delay": "delaySeconds"}
@@ -64,10 +67,9 @@ def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) ->
         page = _page(request, len(found))
         return found[page["first"] : page["first"] + PAGE_ROWS], page, order
 
-    async def load(request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        search, state = _search(request), request.query_params.get("state", "")[:20]
-        rows = await run_in_threadpool(jobs.rows) if jobs is not None else []
-        order = request.query_params.get("sort", "name")
+    def jobs_of(request: Request, rows: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Any], dict[str, int], str]:
+        """Return the jobs of one page of the list, which page that is, and how it is sorted."""
+        search, state, order = _search(request), _state(request), request.query_params.get("sort", "name")
         found = [
             row for row in rows if search.lower() in row["name"].lower() and state.lower() in ("", row["state"].lower())
         ]
@@ -78,7 +80,13 @@ def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) ->
                 key=lambda row: natural(row[key]) if key == "name" else _comparable(row[key]),
                 reverse=order.startswith("-"),
             )
-        job_page = _page(request, len(found), "jobs")
+        page = _page(request, len(found), "jobs")
+        return found[page["first"] : page["first"] + PAGE_ROWS], page, order
+
+    async def load(request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        search, state = _search(request), _state(request)
+        rows = await run_in_threadpool(jobs.rows) if jobs is not None else []
+        shown_jobs, job_page, order = jobs_of(request, rows)
         shown, page, hub_order = await run_in_threadpool(hubs_of, request)
         totals = await run_in_threadpool(_totals, list(namespace.event_hubs.values()), rows)
         return {
@@ -96,23 +104,22 @@ def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) ->
             "hubs": await run_in_threadpool(_with_rates, shown, throughput),
             "hasJobs": jobs is not None,
             "jobPage": job_page,
-            "jobs": await _shown(jobs, found[job_page["first"] : job_page["first"] + PAGE_ROWS]),
+            "jobs": await _shown(jobs, shown_jobs),
         }
 
     async def sparklines(request: Request, visitor: Visitor) -> Mapping[str, Any]:
         shown, _, _ = await run_in_threadpool(hubs_of, request)
         charts = await run_in_threadpool(lambda: [throughput.chart(hub, _SPARK_RANGE) for hub in shown])
+        of_jobs: Mapping[str, Any] = {}
+        if jobs is not None:
+            rows, _, _ = jobs_of(request, await run_in_threadpool(jobs.rows))
+            of_jobs = await run_in_threadpool(jobs.sparklines, [row["name"] for row in rows])
         return {
             "hubs": {hub.name: one["incomingEventsPerSecond"] for hub, one in zip(shown, charts, strict=True)},
+            "jobs": of_jobs,
         }
 
     return [desk.data("/sparklines.json", sparklines), *desk.page("/", "overview.html", load)]
-
-
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return what a name is sorted by, such that hub-2 comes before hub-10."""
-    parts = re.split(r"(\d+)", name.lower())
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part)
 
 
 def _comparable(value: Any) -> tuple[bool, Any]:
@@ -122,6 +129,10 @@ def _comparable(value: Any) -> tuple[bool, Any]:
 
 def _search(request: Request) -> str:
     return request.query_params.get("search", "").strip()[:100]
+
+
+def _state(request: Request) -> str:
+    return request.query_params.get("state", "")[:20]
 
 
 def _health(storage: Storage) -> dict[str, Any]:

@@ -21,6 +21,7 @@ RANGES = {"5m": (300, 5), "1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400,
 """The length of each chart and of its buckets, in seconds."""
 DEFAULT_RANGE = "5m"
 RATE_S = 60
+MOST_PARTITIONS = 256
 _MAX_KNOWN = 50_000
 
 
@@ -40,10 +41,11 @@ class Throughput:
         self._now_s = now_s
         self._known: OrderedDict[tuple[Partition, int], _CountBefore] = OrderedDict()
 
-    def chart(self, hub: EventHub, range_name: str) -> dict[str, Any]:
+    def chart(self, hub: EventHub, range_name: str, *, by_partition: bool = False) -> dict[str, Any]:
         """Return a chart's data: `times` (Unix seconds), and events and bytes a second, of all partitions together.
 
-        The last bucket is the present one, as far as it has come. Raises LogError.
+        With `by_partition`, `partitions` has the incoming events a second of each of the first MOST_PARTITIONS. The
+        last bucket is the present one, as far as it has come. Raises LogError.
         """
         length_s, bucket_s = RANGES[range_name]
         now_s = int(self._now_s())
@@ -56,7 +58,16 @@ class Throughput:
         sizes = [sum(max(0, p[n + 1].offset - p[n].offset) for p in places) for n in range(count)]
         outgoing = self._deliveries.series(hub.name, first_s, bucket_s, count)
         widths = [*[bucket_s] * (count - 1), max(1, now_s - end_s)]
-        return {
+        found: dict[str, Any] = {}
+        if by_partition:
+            shown = zip(hub.partitions[:MOST_PARTITIONS], places, strict=False)
+            found["partitions"] = {
+                one.partition_id: [
+                    round((p[n + 1].sequence_number - p[n].sequence_number) / widths[n], 3) for n in range(count)
+                ]
+                for one, p in shown
+            }
+        return found | {
             "range": range_name,
             "bucketSeconds": bucket_s,
             "times": times,

@@ -39,6 +39,31 @@ def integer_of(body: Mapping[str, Any], name: str, default: int, least: int, mos
     return value
 
 
+MOST_TAGS = 50
+_LONGEST_TAG = {"name": 512, "value": 256}
+
+
+def tags_of(body: Any) -> dict[str, str]:
+    """Return the tags of a request's body, lines of `name = value`, within Azure's limits. Raises ArgumentError."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text_of(body, "tags").splitlines(), 1):
+        if not line.strip():
+            continue
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or not equals:
+            raise ArgumentError(f"tags, line {number}: expected name = value, got {line.strip()[:40]!r}")
+        for what, text in (("name", name), ("value", value)):
+            if len(text) > _LONGEST_TAG[what]:
+                most = _LONGEST_TAG[what]
+                raise ArgumentError(f"tags, line {number}: a {what} has at most {most} characters, not {len(text)}")
+        if name.lower() in map(str.lower, found):
+            raise ArgumentError(f"tags, line {number}: there is a tag {name!r} already")
+        found[name] = value
+    if len(found) > MOST_TAGS:
+        raise ArgumentError(f"tags: there may be {MOST_TAGS}, not {len(found)}")
+    return found
+
+
 _logger = logging.getLogger(__name__)
 
 SIGN_IN_PATH = "/sign-in"
@@ -146,7 +171,7 @@ class Desk:
         if isinstance(error, Forbidden | Unauthorized):
             host = request.client.host if request.client else "?"
             name = "nobody" if visitor is None else f"{visitor.name}, {visitor.role.value}"
-            self.http.hub.metrics.refusals[error.condition] += 1
+            self.http.hub.metrics.refuse(error.condition)
             _logger.warning(
                 "portal: refused %s (%s): %s %r: %s",
                 host, name, request.method, request.url.path[:200], error.description,

@@ -159,6 +159,12 @@ def iso_of_ms(time_ms: int | None) -> str | None:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return what a name is sorted by, such that hub-2 comes before hub-10."""
+    parts = re.split(r"(\d+)", name.lower())
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part)
+
+
 def segment(name: str) -> str:
     """Return a name as one segment of a URL's path."""
     return quote(name, safe="$-_.~")

@@ -39,6 +39,7 @@ from tidegate.server.connections.link_handler import LinkHandler
 from tidegate.server.connections.publishing import PublishingLink
 from tidegate.server.connections.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
 from tidegate.server.context.context import ServerContext
+from tidegate.server.context.metrics import hub_in
 from tidegate.server.transports.transport import Transport
 
 _logger = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ class ClientConnection:
 
     def refused(self, what: str, address: object, error: HubError) -> None:
         """Count and log a refusal: who and what, never a secret."""
-        self.context.metrics.refusals[error.condition] += 1
+        self.context.metrics.refuse(error.condition, hub_in(self.context.namespace, address))
         self._refusals += 1
         if self._refusals <= MAX_LOGGED_REFUSALS:
             more = "; further refusals to it are not logged" if self._refusals == MAX_LOGGED_REFUSALS else ""

@@ -136,12 +136,13 @@ class DeliveryLink:
             return
         outgoing = self._outgoing(self._position, self._position + sendable)
         sent = len(link.send_deliveries(outgoing, settled=self._settled, remembered=False))
+        size = sum(map(len, outgoing[:sent]))
         if self._gate.is_limiting:
-            self._gate.sent(sum(map(len, outgoing[:sent])), sent)
+            self._gate.sent(size, sent)
         self._position += sent
         metrics = self._client.context.metrics
         metrics.delivered_events += sent
-        metrics.deliveries.count(self._reader.partition.hub_name, sent)
+        metrics.deliveries.count(self._reader.partition.hub_name, sent, size)
         if sent and link.sendable and not self._scheduled:
             self._scheduled = True
             self._client.loop.call_soon(self._wake)

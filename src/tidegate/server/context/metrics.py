@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -36,31 +37,35 @@ class _Ring:
         return self._counts[bucket % BUCKETS] if self._last - BUCKETS < bucket <= self._last else 0
 
 
-class Deliveries:
-    """Counts by hub, in buckets of BUCKET_S seconds. Used on the event loop only; a hub takes 6 KB once it is read."""
+class TimedCounts:
+    """Counts of the last hour by key, in buckets of BUCKET_S seconds. A key takes 6 KB once it is counted."""
 
     def __init__(self, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
-        self._rings: dict[str, _Ring] = {}
+        self._rings: dict[tuple[str, ...], _Ring] = {}
 
-    def count(self, hub: str, events: int) -> None:
-        """Count events that were sent to a reader of a hub."""
+    def add(self, key: tuple[str, ...], count: int) -> None:
+        """Count something that happened now."""
         bucket = int(self._now_s()) // BUCKET_S
-        ring = self._rings.get(hub)
+        ring = self._rings.get(key)
         if ring is None:
-            ring = self._rings[hub] = _Ring(bucket)
-        ring.add(bucket, events)
+            ring = self._rings[key] = _Ring(bucket)
+        ring.add(bucket, count)
 
-    def series(self, hub: str, from_s: int, bucket_s: int, buckets: int) -> Sequence[int | None]:
+    def keys(self) -> Sequence[tuple[str, ...]]:
+        """Return what was counted."""
+        return list(self._rings)
+
+    def of(self, key: tuple[str, ...], from_s: int, bucket_s: int, buckets: int) -> Sequence[int | None]:
         """Return the counts of consecutive stretches of time; None for those that are no longer known.
 
         Args:
-            hub: The hub's name as it was given when it was created.
+            key: What is counted.
             from_s: Where the first begins, in seconds since 1970: a multiple of BUCKET_S.
             bucket_s: How long each is: a multiple of BUCKET_S.
             buckets: How many there are.
         """
-        ring = self._rings.get(hub)
+        ring = self._rings.get(key)
         oldest = int(self._now_s()) // BUCKET_S - BUCKETS + 1
         width = bucket_s // BUCKET_S
         found: list[int | None] = []
@@ -72,6 +77,50 @@ class Deliveries:
                 found.append(0 if ring is None else sum(ring.get(one) for one in range(first, first + width)))
         return found
 
+
+class Deliveries:
+    """What was sent to readers of each hub, in events and bytes, over the last hour. Used on the event loop only."""
+
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._counts = TimedCounts(now_s)
+
+    def count(self, hub: str, events: int, size: int = 0) -> None:
+        """Count events that were sent to a reader of a hub, and their bytes where they passed through this server."""
+        self._counts.add((hub, "events"), events)
+        if size:
+            self._counts.add((hub, "bytes"), size)
+
+    def series(self, hub: str, from_s: int, bucket_s: int, buckets: int) -> Sequence[int | None]:
+        """Return the events in consecutive stretches of time; see `TimedCounts.of`."""
+        return self._counts.of((hub, "events"), from_s, bucket_s, buckets)
+
+    def sizes(self, hub: str, from_s: int, bucket_s: int, buckets: int) -> Sequence[int | None]:
+        """Return the bytes in consecutive stretches of time."""
+        return self._counts.of((hub, "bytes"), from_s, bucket_s, buckets)
+
+
+class ErrorKind(StrEnum):
+    """What a refusal is called in the metrics of Azure's Event Hubs."""
+
+    USER = "UserErrors"
+    SERVER = "ServerErrors"
+    THROTTLED = "ThrottledRequests"
+    QUOTA = "QuotaExceededErrors"
+
+    @classmethod
+    def of(cls, condition: str) -> ErrorKind:
+        """Return the kind of a refusal by its AMQP condition, or by the name of Kafka's error."""
+        return _KINDS.get(condition.lower(), cls.USER)
+
+
+_KINDS = {
+    "com.microsoft:server-busy": ErrorKind.THROTTLED,
+    "kafka:throttling_quota_exceeded": ErrorKind.THROTTLED,
+    "amqp:resource-limit-exceeded": ErrorKind.QUOTA,
+    "amqp:internal-error": ErrorKind.SERVER,
+    "kafka:kafka_storage_error": ErrorKind.SERVER,
+    "kafka:unknown_server_error": ErrorKind.SERVER,
+}
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -91,6 +140,19 @@ class ServerMetrics:
     refusals: Counter[str] = field(default_factory=Counter)
     """By AMQP condition: links, tokens, publications and requests that were turned down."""
     deliveries: Deliveries = field(default_factory=Deliveries)
+    errors: TimedCounts = field(default_factory=TimedCounts)
+    """The refusals of the last hour by `ErrorKind` and hub; the hub is empty where a request named none that exists."""
+
+    def refuse(self, condition: str, hub: str = "", count: int = 1) -> None:
+        """Count refusals of an AMQP condition."""
+        self.refusals[condition] += count
+        self.errors.add((ErrorKind.of(condition), hub), count)
+
+
+def hub_in(namespace: Namespace, address: object) -> str:
+    """Return the event hub that an address begins with, "" if there is none of that name."""
+    hub = namespace.event_hubs.get(str(address).lstrip("/").partition("/")[0].lower())
+    return "" if hub is None else hub.name
 
 
 class _ServerCollector(Collector):

@@ -45,13 +45,15 @@ class HttpRefusals:
         self._minute = 0.0
         self._logged: Counter[tuple[str, str]] = Counter()
 
-    def record(self, request: Request, error: HubError, caller: str = "") -> None:
+    def record(self, request: Request, error: HubError, caller: str = "", hub: str = "") -> None:
         """Count a refusal, and log who asked for what: the host and the rule that the token names.
+
+        `hub` is the event hub that was asked for, if it exists.
 
         A `caller` whose name was verified is logged in its place, and has a limit of its own: what strangers send
         cannot keep it out of the log.
         """
-        self._metrics.refusals[error.condition] += 1
+        self._metrics.refuse(error.condition, hub)
         host = request.client.host if request.client else "?"
         minute = self._monotonic_s() // 60
         if minute != self._minute:

@@ -381,7 +381,7 @@ class KafkaConnection(asyncio.Protocol):
         self._transport.close()
 
     def _note_refusal(self, what: str, condition: str) -> None:
-        self._context.metrics.refusals[condition] += 1
+        self._context.metrics.refuse(condition)
         _logger.info("the Kafka client %s was refused: %s", self.session.peer, what)
 
 

@@ -27,6 +27,7 @@ from tidegate.kafka.records import (
 )
 from tidegate.log import Appended, LogClosed, LogDamaged, LogError
 from tidegate.server.context.context import ServerContext
+from tidegate.server.context.metrics import hub_in
 from tidegate.server.kafka.session import FetchSession, Session
 
 _logger = logging.getLogger(__name__)
@@ -89,7 +90,8 @@ class RecordsApi:
                 try:
                     throttled_s += await self._produce_to(session, body, topic.name, part, answer)
                 except Refused as refused:
-                    self._context.metrics.refusals[f"kafka:{refused.code.name.lower()}"] += 1
+                    hub = hub_in(session.namespace, topic.name)
+                    self._context.metrics.refuse(f"kafka:{refused.code.name.lower()}", hub)
                     fields = {"error_code": refused.code, "base_offset": -1, "error_message": refused.message}
                     answer.set_result(fields)
             topics.append((topic.name, begun))
@@ -254,11 +256,11 @@ class RecordsApi:
 
     def _count_delivered(self, found: _Found) -> None:
         context = self._context
-        for hub, count in found.events.items():
+        for hub, (count, size) in found.events.items():
             context.metrics.delivered_events += count
-            context.metrics.deliveries.count(hub, count)
+            context.metrics.deliveries.count(hub, count, size)
         if found.size and context.namespace.throughput.units is not None:
-            context.namespace.throughput.spend_egress(found.size, sum(found.events.values()))
+            context.namespace.throughput.spend_egress(found.size, sum(count for count, _ in found.events.values()))
 
     # -- offsets
 
@@ -302,7 +304,8 @@ class _Found:
 
     def __init__(self, max_bytes: int) -> None:
         self.rows: dict[tuple[str, int], Fields] = {}
-        self.events: dict[str, int] = {}
+        self.events: dict[str, tuple[int, int]] = {}
+        """Of each hub, how many events and bytes."""
         self.size = 0
         self.room = max_bytes
         self.is_urgent = False
@@ -310,7 +313,8 @@ class _Found:
     def add(self, hub: str, size: int, count: int) -> None:
         self.size += size
         self.room -= size
-        self.events[hub] = self.events.get(hub, 0) + count
+        before = self.events.get(hub, (0, 0))
+        self.events[hub] = before[0] + count, before[1] + size
 
 
 class _Batches(NamedTuple):

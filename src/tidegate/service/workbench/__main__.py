@@ -21,6 +21,7 @@ QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "words": editing.words,
     "plan": editing.plan,
     "sample": samples.sampled,
+    "decode": samples.decoded,
     "test": testing.tested,
     "tune": replaying.tuned_log,
     "picture": replaying.picture,

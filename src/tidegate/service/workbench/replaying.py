@@ -15,7 +15,15 @@ from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.tuning import tuned
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.runtime.task import TraceRows
-from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, parse_time
+from tidegate.ordering import (
+    EARLY,
+    INVALID_TIMESTAMP,
+    LATE,
+    NO_TIME,
+    OUT_OF_ORDER,
+    TICKS_PER_SECOND,
+    parse_time,
+)
 from tidegate.service.workbench.samples import LogEnd, job_of
 
 MAX_DOTS = 4000
@@ -48,6 +56,7 @@ LADDER_S = (
 )
 ORDER_S = (0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 360, 420, 480, 540, 599)
 _FATES = ("on time", "adjusted", "dropped")
+_REASONS = ((EARLY, "early"), (LATE, "late"), (OUT_OF_ORDER, "out of order"), (INVALID_TIMESTAMP, "unreadable"))
 
 
 @contextmanager
@@ -124,7 +133,7 @@ def picture(question: Mapping[str, Any]) -> dict[str, Any]:
         dots = touched[:MAX_DOTS] + rest[:: max(1, -(-len(rest) // room))] if room else touched[:MAX_DOTS]
     dots.sort(key=lambda dot: dot[2])
     return {
-        "columns": ["timeline", "sequenceNumber", "arrival", "eventTime", "outcome", "watermark"],
+        "columns": ["timeline", "sequenceNumber", "arrival", "eventTime", "outcome", "watermark", "reason"],
         "dots": dots,
         "events": events,
         "policy": described,
@@ -140,16 +149,22 @@ def _dots(trace: TraceRows) -> list[list[Any]]:
         return [None if value == NO_TIME else value / 10_000 for value in ticks.tolist()]
 
     return [
-        [name, number, arrival, time, _FATES[fate], watermark]
-        for number, arrival, time, fate, watermark in zip(
+        [name, number, arrival, time, _FATES[fate], watermark, _reason(reasons)]
+        for number, arrival, time, fate, watermark, reasons in zip(
             trace.sequence_numbers.tolist(),
             milliseconds(trace.arrivals),
             milliseconds(np.asarray(trace.event_times)),
             stamps.fate.tolist(),
             milliseconds(stamps.watermark),
+            stamps.reasons.tolist(),
             strict=True,
         )
     ]
+
+
+def _reason(bits: int) -> str | None:
+    """Return the first rule that touched an event, None for none."""
+    return next((name for bit, name in _REASONS if bits & bit), None)
 
 
 def explained(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +15,9 @@ import msgspec
 
 from tidegate import outbound
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLine, RecordedLog, recorded_events
-from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.engine import DEFAULT_LIMITS, Unreadable, read_container
 from tidegate.job.config.definition import definition_of
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.prepare.opening import close_logs, open_logs
@@ -23,6 +26,7 @@ from tidegate.ordering import END_OF_TIME, format_time
 DEFAULT_EVENTS = 1000
 MAX_EVENTS = 100_000
 SHOWN_EVENTS = 20
+SHOWN_RECORDS = 1000
 _BATCH_EVENTS = 4096
 _RECORDED = frozenset(field.encode_name for field in msgspec.structs.fields(RecordedLine))
 
@@ -162,3 +166,29 @@ def _shown(partition: str, batch: Events) -> Iterator[dict[str, Any]]:
             "arrival": format_time(arrival),
             "body": body[:4096].decode("utf-8", "replace"),
         }
+
+
+def decoded(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the records of an Avro container, the `body` in base64: how many, and the first ones as JSON has them.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        records = read_container(base64.b64decode(question["body"]), DEFAULT_LIMITS.of_event())
+    except Unreadable as error:
+        raise InputError(f"the body is not a readable Avro container: {error}") from None
+    return {"count": len(records), "records": [_plain(one) for one in records[:SHOWN_RECORDS]]}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Avro as JSON has it: bytes in base64, and times and decimals as texts."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -6,6 +6,7 @@ step itself cannot.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -24,14 +25,16 @@ from tidegate.engine import OperatorRows, Program
 from tidegate.job.run.prometheus import JobCollector
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step, gauges
-from tidegate.ordering import TICKS_PER_SECOND
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 from tidegate.service import channel
+from tidegate.service.metric_history import EVENTS_READ
 
 _MEASURE_EVERY_S = 1.0
 _LONG_STEP_S = 60.0
 _TICKS_NS = 100
 _SAMPLED_ROWS = 20
 _LONGEST_SAMPLE = 2000
+_MOST_PARTITIONS = 256
 
 
 class Reporter:
@@ -131,9 +134,11 @@ class _Figures:
         inputs: dict[str, int] = {}
         for (name, _), state in step.timelines.items():
             inputs[name] = inputs.get(name, 0) + state.end.end - state.backlog
-        now = gauges(step, time.time_ns() // _TICKS_NS)
+        now_ticks = time.time_ns() // _TICKS_NS
+        now = gauges(step, now_ticks)
         found: dict[str, Any] = {
             "metrics": {**self._totals, **now},
+            "partitions": _partitions(step, now_ticks),
             "inputs": inputs,
             "outputs": {name: counts.events for name, counts in self._outputs.items()},
             "samples": self._samples,
@@ -165,6 +170,17 @@ class _Figures:
             }
             for number, lag in enumerate(self._lags)
         ]
+
+
+def _partitions(step: Step, now: int) -> dict[str, float | None]:
+    """Return the metrics of the partitions, of the first ones where there are very many; ``now`` in ticks."""
+    found: dict[str, float | None] = {}
+    for (name, partition), state in itertools.islice(step.timelines.items(), _MOST_PARTITIONS):
+        is_known = state.watermark not in (NO_TIME, END_OF_TIME)
+        delay_s = (now - state.watermark) / TICKS_PER_SECOND if is_known else None
+        found[f"{WATERMARK_DELAY} {name}/{partition}"] = delay_s
+        found[f"{EVENTS_READ} {name}/{partition}"] = state.position
+    return found
 
 
 def _samples(step: Step) -> Iterator[tuple[str, list[str]]]:

@@ -144,6 +144,16 @@ class EventHubProvider:
             self._places.put_record(key, record)
         return ArmAnswer(body=self._resource(request.subscription, request.group))
 
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags of the namespace."""
+        return self._places.record(namespace_key(self._namespace)).tags
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Replace the tags of the namespace. Raises OSError."""
+        key = namespace_key(self._namespace)
+        self._places.put_record(key, self._places.record(key).model_copy(update={"tags": dict(tags)}))
+
     def _limits(self, payload: NamespacePayload) -> dict[str, object]:
         """Return the changes of limits that a payload asks for, as fields of Limits."""
         now, changes = self._namespace.limits, dict[str, object]()

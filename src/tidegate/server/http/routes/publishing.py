@@ -24,6 +24,7 @@ from tidegate.hub.addresses import path_of
 from tidegate.hub.errors import ArgumentError, HubError, ServerBusy, Unauthorized
 from tidegate.hub.namespace import Publisher
 from tidegate.server.context.completions import Completions
+from tidegate.server.context.metrics import hub_in
 from tidegate.server.http.protocol import SPELLING
 from tidegate.server.http.refusals import error_answer, read_body
 from tidegate.server.http.routing import HttpContext, Operations, RouteGroup, path_parameters, register
@@ -171,7 +172,7 @@ async def _answer(context: HttpContext, request: Request) -> Response:
     try:
         await _publish(context, request)
     except HubError as error:
-        context.refusals.record(request, error)
+        context.refusals.record(request, error, hub=hub_in(context.hub.namespace, request.url.path))
         return error_answer(error.http_status, error.description)
     context.hub.metrics.publications += 1
     return Response(status_code=201)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tidegate.amqp.encoding.types import Symbol
 from tidegate.amqp.messages.message import Message, encode_message
 from tidegate.hub.errors import ArgumentError
-from tidegate.portal.events.reading import StoredEvent, parse_search
+from tidegate.portal.events.reading import StoredEvent
+from tidegate.portal.events.searching import parse_search
 
 
 def event(body: bytes, key: str | None = None, **properties: Any) -> StoredEvent:
@@ -53,6 +55,13 @@ EVENT = event(
         'key:"key a"',
         "partition:3",
         "-absent",
+        "absent OR sensor-7",
+        "absent OR (level:5 AND site:x) OR device.id>6",
+        "NOT absent",
+        "-(absent OR level>5)",
+        "NOT (absent sensor-7) north",
+        "(sensor-7) (((level:5)))",
+        '"(" OR hot',
     ],
 )
 def test_it_is_found(search: str) -> None:
@@ -62,7 +71,20 @@ def test_it_is_found(search: str) -> None:
 
 @pytest.mark.parametrize(
     "search",
-    ["sensor-8", "sensor-7 absent", "deviceId:7", "device.id:8", "-sensor", "key:north", "partition:1", "id:7", "x:y"],
+    [
+        "sensor-8",
+        "sensor-7 absent",
+        "level:5 (absent OR site:x)",
+        "sensor-7 absent OR level:6",
+        "NOT sensor-7 OR absent",
+        "deviceId:7",
+        "device.id:8",
+        "-sensor",
+        "key:north",
+        "partition:1",
+        "id:7",
+        "x:y",
+    ],
 )
 def test_it_is_not_found(search: str) -> None:
     assert not parse_search(search)(EVENT)
@@ -87,3 +109,20 @@ def test_comparisons_that_do_not_hold_find_nothing(search: str) -> None:
     match = parse_search(search)
     assert match is not None
     assert not match(EVENT)
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        ("(a", "a closing bracket at the end"),
+        ("a)", "nothing opens the bracket at ')', character 2"),
+        ("a OR", "a word or a comparison at the end"),
+        ("a ()", "a word or a comparison at ')', character 4"),
+        ("OR a", "at 'OR', character 1"),
+        ("(" * 200 + "a" + ")" * 200, "at most 20 deep"),
+        ("NOT " * 100 + "a", "at most 20 deep"),
+    ],
+)
+def test_a_search_that_is_not_one_says_where(search: str, said: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(said)):
+        parse_search(search)
