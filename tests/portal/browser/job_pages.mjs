@@ -207,8 +207,8 @@ await visit.run("monitor", async (page, expect) => {
   await page.locator("#maps canvas").nth(1).waitFor({ timeout: 40000 });
   const first = page.locator("#maps .chart").first();
   await first.locator(".heat-value", { hasText: /Now: largest delay .* tolls\/[01]/ }).waitFor();
-  const over = await first.locator(".u-over").boundingBox();
-  await page.mouse.move(over.x + over.width - 3, over.y + over.height * 0.75);
+  const { width, height } = await first.locator(".u-over").boundingBox();
+  await first.locator(".u-over").hover({ position: { x: width - 3, y: height * 0.75 } });
   await first.locator(".heat-value", { hasText: /^tolls\/1, .*: delay [\d.]+/ }).waitFor();
   // The charts follow: in three seconds there are at least two more samples.
   const samples = async () => (await (await page.request.get("/jobs/tolls-job/metrics.json?range=5m")).json()).times.length;
