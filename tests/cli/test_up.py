@@ -268,3 +268,27 @@ def test_a_url_that_cannot_be_listened_on(tmp_path: Path, url: str, expected: st
     code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", "0", "--listen", url)
     assert code == 1
     assert expected in errors
+
+
+def test_a_hub_that_drains_serves_while_it_is_not_ready(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"), "--amqp-port", "0", "--http-port", "0")
+    process = start(*data, "--drain", "1")
+    lines = ready_lines(process)
+    (http,) = (line.rpartition(":")[2] for line in lines if line.startswith("HTTP: "))
+    (connection,) = (line for line in lines if line.startswith("Connection string: "))
+    amqp = int(connection.split("Endpoint=sb://localhost:")[1].split(";")[0])
+    assert status_of(http, "ready") == 200
+    process.terminate()
+    eventually(lambda: status_of(http, "ready") == 503)
+    with socket.create_connection(("127.0.0.1", amqp)) as peer:
+        peer.sendall(b"AMQP\x00\x01\x00\x00")
+        assert peer.recv(8) == b"AMQP\x00\x01\x00\x00", "clients that are there go on"
+    assert process.wait(PATIENCE_S) == 0
+
+
+def status_of(port: str, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code

@@ -15,6 +15,7 @@ import click
 from tidegate.azure.management import ArmSettings, ManagementApi
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
+from tidegate.cli.store import store_settings
 from tidegate.hub.access_rules import EMULATOR_KEY
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.outbound import AddressPolicy
@@ -23,7 +24,7 @@ from tidegate.server import Server, ServerSettings
 from tidegate.server.server import tune_gc
 from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
 from tidegate.service.log_format import log_to_standard_error
-from tidegate.store import ClientSettings, SettingsError, read_settings
+from tidegate.store import ClientSettings
 from tidegate.workers.pool import WorkerPool, unshareable
 
 READY = "Emulator Service is Successfully Up!"
@@ -39,7 +40,6 @@ EMULATOR_HTTP_PORT = 5300
 EMULATOR_KAFKA_PORT = 9092
 
 _ADVERTISED = re.compile(r"[\w.-]+(?::[0-9]{1,5})?", re.ASCII)
-_KAFKA_URL = "kafka://"
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -158,6 +158,15 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     show_default=True,
     help="Processes that accept AMQP, to use more cores; this one keeps the data directory, HTTP and Kafka.",
 )
+@click.option(
+    "--drain",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 3600),
+    default=0.0,
+    show_default=True,
+    help="How long to go on serving after a signal to stop, while GET /ready answers 503, so that a balancer sends new "
+    "clients elsewhere first.",
+)
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -184,6 +193,7 @@ def up(
     spark_memory: int,
     allow_address: tuple[str, ...],
     workers: int,
+    drain: float,
     verbose: bool,
     **capture: Any,
 ) -> None:
@@ -226,6 +236,7 @@ def up(
         key_file=key_file,
         capture=capture_description(**capture),
         store=_store(store, store_config),
+        drain_s=drain,
     )
     allow_open_files(OPEN_FILES)
     if store is not None and workers > 1:
@@ -238,7 +249,7 @@ def up(
     if workers > 1:
         own = replace(settings, amqp_port=None, amqps_port=None, listen=())
     server = Server(_config(config).model_copy(update=limits), data, own, further)
-    pool = WorkerPool(server, settings, workers, is_verbose=verbose) if workers > 1 else None
+    pool = WorkerPool(server, replace(settings, drain_s=0), workers, is_verbose=verbose) if workers > 1 else None
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, pool, jobs, addresses, has_portal=portal))
 
@@ -260,12 +271,7 @@ def _store(url: str | None, config: Path | None) -> ClientSettings | None:
         if config is not None:
             raise click.UsageError("--store-config is for a cluster of Kafka: add --store kafka://HOST:PORT")
         return None
-    if not url.startswith(_KAFKA_URL):
-        raise click.UsageError(f"--store {url!r} is not known: expected kafka://HOST:PORT[,HOST:PORT…]")
-    try:
-        return read_settings(url.removeprefix(_KAFKA_URL).rstrip("/"), config)
-    except SettingsError as error:
-        raise click.UsageError(f"--store: {error}") from None
+    return store_settings(url, config)
 
 
 def _preferred_port(host: str, port: int) -> int:
@@ -310,6 +316,7 @@ async def _serve(
             for line in [*_described(jobs), *pages, *describe(server)]:
                 click.echo(line)
             await stop.wait()
+            await server.drain()
         finally:
             await loop.run_in_executor(None, jobs.close)
     finally:

@@ -11,7 +11,7 @@ from tidegate.client.connection_string import (
     PublishError,
 )
 from tidegate.client.event import Delivery, Details
-from tidegate.client.hub_client import HubClient, HubPartition
+from tidegate.client.hub_client import HubClient, HubPartition, HubTopicAddress
 from tidegate.client.publisher import Publisher
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Details",
     "HubClient",
     "HubPartition",
+    "HubTopicAddress",
     "PublishError",
     "Publisher",
 ]

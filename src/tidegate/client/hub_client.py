@@ -77,6 +77,23 @@ class ReadingJob:
 
 
 @dataclass(frozen=True, slots=True)
+class HubTopicAddress:
+    """Where a gateway has the records of a hub.
+
+    Attributes:
+        bootstrap: `HOST:PORT[,HOST:PORT…]` of some brokers of the cluster.
+        topic: the topic, whose partitions have the numbers of the hub's.
+        topic_id: its identity; another topic of the same name has another one.
+        is_open: whether the brokers talk to everybody, without TLS and SASL.
+    """
+
+    bootstrap: str
+    topic: str
+    topic_id: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
 class HubPartition:
     """The current range of a partition.
 
@@ -86,6 +103,7 @@ class HubPartition:
         log_directory, log_id: the folder of the hub's segments, and an id that identifies it; None for other hubs.
         log_identity: what distinguishes the log from one that replaces it; None if the hub does not say.
         jobs: the jobs that read the segments themselves, where they were asked for.
+        topic: where a gateway has the events, whose numbers have gaps then; None for other hubs.
     """
 
     begin: int
@@ -95,6 +113,7 @@ class HubPartition:
     log_id: str | None
     log_identity: str | None = None
     jobs: tuple[ReadingJob, ...] = ()
+    topic: HubTopicAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +158,15 @@ def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
             ReadingJob(str(job["name"]), str(job["consumer-group"]), int(job["position"]))
             for job in answer.get("tidegate:jobs") or ()
         ),
+        topic=_topic_address(answer.get("tidegate:topic")),
     )
+
+
+def _topic_address(found: Any) -> HubTopicAddress | None:
+    if not isinstance(found, Mapping):
+        return None
+    bootstrap, topic, topic_id, is_open = (found.get(name) for name in ("brokers", "name", "id", "is-open"))
+    return HubTopicAddress(str(bootstrap), str(topic), str(topic_id), is_open is True)
 
 
 def _error_of(status: int) -> type[ClientError]:
@@ -308,6 +335,8 @@ class HubClient:
     def read(self, group: str, partition: str, start: int, end: int, batch_events: int) -> Iterator[list[Delivery]]:
         """Yield events with ``start`` ≤ sequence number < ``end``, about ``batch_events`` at a time.
 
+        Numbers may have gaps. An event ``end`` − 1 or a later one must exist, or the call waits for it.
+
         Raises:
             ClientError: The hub refuses or the connection breaks.
         """
@@ -316,18 +345,21 @@ class HubClient:
             while expected < end:
                 want = min(batch_events, end - expected)
                 link.flow(min(want, _CREDIT))
-                payloads: list[bytes] = []
-                while len(payloads) < want:
+                deliveries: list[Delivery] = []
+                while expected < end and len(deliveries) < want:
                     self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "events")
                     if link in self._refused:
                         raise self._why_refused(link)
-                    payloads.extend(transfer.payload for transfer in self._inbox[link])
+                    payloads = [transfer.payload for transfer in self._inbox[link]]
                     self._inbox[link].clear()
-                    if len(payloads) < want and link.credit == 0:
-                        link.flow(min(want - len(payloads), _CREDIT))
-                deliveries = [Delivery(*self._annotations(payload), payload) for payload in payloads]
-                yield deliveries
-                expected = deliveries[-1].sequence_number + 1
+                    deliveries += [Delivery(*self._annotations(payload), payload) for payload in payloads]
+                    expected = deliveries[-1].sequence_number + 1
+                    if len(deliveries) < want and link.credit == 0 and expected < end:
+                        link.flow(min(want - len(deliveries), _CREDIT))
+                while deliveries and deliveries[-1].sequence_number >= end:
+                    deliveries.pop()
+                if deliveries:
+                    yield deliveries
 
     def _annotations(self, payload: bytes) -> tuple[int, str, int]:
         annotations = parse_message(payload).message_annotations or {}

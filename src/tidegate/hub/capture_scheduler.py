@@ -16,7 +16,7 @@ from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.journal import JournalDamaged
 from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.hub.capture.store import Store, StoreError, open_store
-from tidegate.log import Clock
+from tidegate.log import Clock, LogError
 
 if TYPE_CHECKING:
     from tidegate.hub.event_hub import EventHub
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _TRY_AGAIN_MS = 60_000
+_TASK = "capture"
 
 
 class CaptureScheduler:
@@ -67,27 +68,33 @@ class CaptureScheduler:
             if now_ms < self._away_until_ms.get(place, 0):
                 continue
             busy |= writer.step(now_ms)
+            busy |= writer.is_overtaken
             if writer.store_failures > failures:
                 self._away_until_ms[place] = writer.retry_at_ms
         return busy
 
     def close(self) -> None:
-        """Throw away the work done ahead."""
+        """Throw away the work done ahead, and let other gateways capture."""
         for partition in list(self._captured.values()):
             self._end(partition)
+            partition.log.unassign(_TASK)
 
     def _wanted(self) -> Iterator[tuple[EventHub, Partition, CaptureDescription]]:
         for event_hub in list(self._namespace.event_hubs.values()):
             description = event_hub.config.capture or self._default
             if description is not None and description.enabled:
                 for partition in event_hub.partitions:
-                    yield event_hub, partition, description
+                    if partition.log.is_assigned(_TASK):
+                        yield event_hub, partition, description
 
     def _follow_changes(self, now_ms: int) -> None:
         wanted = {id(partition): (hub, partition, description) for hub, partition, description in self._wanted()}
         for key, partition in list(self._captured.items()):
-            asked = wanted.get(key)
-            if asked is None or (partition.capture is not None and partition.capture.description != asked[2]):
+            asked, writer = wanted.get(key), partition.capture
+            if asked is None:
+                self._end(partition)
+                partition.log.unassign(_TASK)
+            elif writer is not None and (writer.description != asked[2] or writer.is_overtaken):
                 self._end(partition)
         if now_ms < self._try_again_at_ms:
             return
@@ -95,7 +102,7 @@ class CaptureScheduler:
             if key not in self._captured:
                 try:
                     self._begin(event_hub, partition, description)
-                except (StoreError, JournalDamaged, OSError, ModuleNotFoundError) as error:
+                except (StoreError, JournalDamaged, LogError, OSError, ModuleNotFoundError) as error:
                     self._try_again_at_ms = now_ms + _TRY_AGAIN_MS
                     _logger.error("%s/%s is not captured: %s", event_hub.name, partition.partition_id, error)
 

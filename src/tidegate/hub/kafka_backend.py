@@ -169,6 +169,7 @@ class KafkaBackend:
     def remove(self, directory: str) -> bool:
         try:
             self.store.wait(delete_topic(self.store.cluster, self.topic(directory)))
+            self.store.wait(self.shared.remove_documents(f"{self.topic(directory)}/"))
         except (KafkaError, LogError) as error:
             _logger.warning("the topic %s of a deleted hub cannot be deleted yet: %s", self.topic(directory), error)
             return False

@@ -8,7 +8,7 @@ will be earlier. `PartitionStore` is what the hub asks of this log or of any oth
 from tidegate.log.clock import Clock, LogClock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView, JoinedEvents
-from tidegate.log.errors import LogClosed, LogDamaged, LogError, NumbersRefused
+from tidegate.log.errors import DocumentReplaced, LogClosed, LogDamaged, LogError, NumbersRefused
 from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch, RecordBatches
 from tidegate.log.log_writer import WriteFailure
@@ -20,6 +20,7 @@ from tidegate.log.protocol import (
     Document,
     Numbering,
     PartitionStore,
+    TopicAddress,
 )
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
@@ -32,6 +33,7 @@ __all__ = [
     "Clock",
     "Committer",
     "Document",
+    "DocumentReplaced",
     "EntryView",
     "EventBatch",
     "JoinedEvents",
@@ -52,6 +54,7 @@ __all__ = [
     "SegmentReader",
     "Storage",
     "StorageStatus",
+    "TopicAddress",
     "WriteFailure",
     "facts_of",
     "prepare_folder",

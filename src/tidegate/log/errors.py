@@ -50,3 +50,7 @@ class LogDamaged(LogError):
     def sequence_numbers(self) -> range:
         """Return the sequence numbers of the events that cannot be read."""
         return range(self.sequence_number, self.resume_sequence_number)
+
+
+class DocumentReplaced(OSError):
+    """A document was replaced by another process, so what was to follow from its former content must not be written."""

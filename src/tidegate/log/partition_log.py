@@ -122,6 +122,17 @@ class PartitionLog:
         """The directory of the segments."""
         return self._state.directory
 
+    def is_assigned(self, task: str) -> bool:
+        """Return True: nobody else has the log."""
+        return True
+
+    def unassign(self, task: str) -> None:
+        """Do nothing: nobody else has the log."""
+
+    @property
+    def topic(self) -> None:
+        """None: the events are in segments."""
+
     @property
     def segment_bytes(self) -> int:
         """The size at which a new segment is begun."""

@@ -39,6 +39,22 @@ class Numbering(NamedTuple):
     first: int
 
 
+class TopicAddress(NamedTuple):
+    """Where the records of a partition are, for a job that reads them without a gateway.
+
+    Attributes:
+        bootstrap: `HOST:PORT[,HOST:PORT…]` of some brokers.
+        topic: The name of the topic.
+        topic_id: Its identity; another topic of the same name has another one.
+        is_open: Whether the brokers talk to everybody, without TLS and SASL.
+    """
+
+    bootstrap: str
+    topic: str
+    topic_id: str
+    is_open: bool
+
+
 class Document(Protocol):
     """A small JSON document that a store keeps, such as how far a partition's capture has come."""
 
@@ -53,7 +69,11 @@ class Document(Protocol):
         """
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Replace the document, atomically and durably. Raises OSError, or ValueError if JSON has no form for it."""
+        """Replace the document, atomically and durably.
+
+        Raises DocumentReplaced if another process has replaced what was read or written here last, OSError, or
+        ValueError if JSON has no form for it.
+        """
 
     def damaged(self, reason: str) -> Exception:
         """Return the FileDamaged to raise for a document whose content makes no sense."""
@@ -231,9 +251,23 @@ class PartitionStore(Protocol):
             advice: What a person can do about a damaged one; it ends the message of FileDamaged.
         """
 
+    def is_assigned(self, task: str) -> bool:
+        """Return whether this process is the one to do a task, such as capture, that only one may do.
+
+        Does not wait. A store that several processes share applies for a task that nobody does, so that a later call
+        returns True; and it returns False when others are to take over, who wait for `unassign`.
+        """
+
+    def unassign(self, task: str) -> None:
+        """Let another process do a task. Does not wait."""
+
     @property
     def directory(self) -> Path | None:
         """The folder in which a job on this machine may read the segments itself, None if there is none."""
+
+    @property
+    def topic(self) -> TopicAddress | None:
+        """The topic from which a job may read the records itself, None if there is none. Numbers have gaps in one."""
 
     @property
     def work_folder(self) -> Path:

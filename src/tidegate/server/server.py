@@ -120,9 +120,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, close clients' connections, and flush and close the logs."""
-        self._is_stopping = True
-        if self.listeners and self.settings.drain_s:
-            await asyncio.sleep(self.settings.drain_s)
+        await self.drain()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -143,6 +141,13 @@ class Server:
         self.listeners.clear()
         self._web.clear()
         await asyncio.get_running_loop().run_in_executor(None, self._open.close)
+
+    async def drain(self) -> None:
+        """Say that the server is not ready, and go on serving for `drain_s` seconds. Calling it again does nothing."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            if self.listeners and self.settings.drain_s:
+                await asyncio.sleep(self.settings.drain_s)
 
     def connection_string(self, rule: AccessRule | None = None, key: str = "", hub: str = "") -> str:
         """Return a connection string for SDKs, in emulator mode (which honours the port) unless there is only TLS.

@@ -6,9 +6,11 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tidegate.connectors.inputs.hub_log import HubLog
+from tidegate.connectors.inputs.hub_topic import ClusterAccess
 from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import PartitionEnd
 from tidegate.ordering import TICKS_PER_MILLISECOND, parse_time
@@ -25,6 +27,7 @@ _OPTIONS = (
     "maxEventsPerTrigger",
     "eventsPerTask",
     "segments",
+    "storeConfig",
 )
 # Options that Spark itself adds to those of a source.
 _SPARK_OPTIONS = ("path", "paths")
@@ -116,6 +119,7 @@ class Options:
     max_events_per_trigger: int | None
     events_per_task: int
     use_segments: bool
+    store_config: str | None = None
 
     def __repr__(self) -> str:
         return f"Options(event_hub={self.event_hub!r}, consumer_group={self.consumer_group!r})"
@@ -145,6 +149,7 @@ class Options:
             max_events_per_trigger=_positive(options, "maxEventsPerTrigger", None),
             events_per_task=_positive(options, "eventsPerTask", _EVENTS_PER_TASK) or _EVENTS_PER_TASK,
             use_segments=_segments(options),
+            store_config=options.get("storeConfig"),
         )
 
     def open_log(self) -> HubLog:
@@ -159,6 +164,8 @@ class Options:
             self.consumer_group,
             token_provider=self.token_provider,
             use_segments=self.use_segments,
+            cluster=None if self.store_config is None else ClusterAccess.read(Path(self.store_config)),
+            awaits_bound=False,
         )
 
 

@@ -1,7 +1,18 @@
 """Where a namespace keeps its events and what else it knows, beside the log in its own data directory."""
 
+from tidegate.store.client.connection import KafkaError
 from tidegate.store.client.settings import ClientSettings, SettingsError, read_settings
+from tidegate.store.kafka.check import Report, check_store
 from tidegate.store.kafka.log import KafkaLog
 from tidegate.store.kafka.store import KafkaStore
 
-__all__ = ["ClientSettings", "KafkaLog", "KafkaStore", "SettingsError", "read_settings"]
+__all__ = [
+    "ClientSettings",
+    "KafkaError",
+    "KafkaLog",
+    "KafkaStore",
+    "Report",
+    "SettingsError",
+    "check_store",
+    "read_settings",
+]

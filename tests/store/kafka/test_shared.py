@@ -21,7 +21,7 @@ def after(*records: Record) -> tuple[SharedState, list[Verdict | None]]:
     return state, [state.apply(offset, *record) for offset, record in enumerate(records)]
 
 
-ALIVE: tuple[Record, ...] = (("gateway/a", {"beat": 1}), ("gateway/b", {"beat": 1}))
+ALIVE: tuple[Record, ...] = (("gateway/a", {"started": 1}), ("gateway/b", {"started": 1}))
 
 
 def test_the_first_of_two_changes_counts() -> None:
@@ -64,24 +64,53 @@ def test_a_repeated_record_changes_nothing() -> None:
 
 
 def test_a_dead_gateway_loses_its_claims_unless_it_has_spoken_since() -> None:
-    state, _ = after(*ALIVE, claim("a", 1, 3), ("gateway/a", {"silent_since": 0, "by": "b"}))
-    assert (state.gateways, state.claims) == ({"b": 1}, {})
-    state, _ = after(
-        *ALIVE, claim("a", 1, 3), ("gateway/a", {"beat": 2}), ("gateway/a", {"silent_since": 0, "by": "b"})
-    )
+    state, _ = after(*ALIVE, claim("a", 1, 3), ("task/a/t", {}), ("silence/a/b", {"silent_since": 0}))
+    assert (state.gateways, state.claims, state.tasks) == ({"b": 1}, {}, {})
+    state, _ = after(*ALIVE, claim("a", 1, 3), ("beat/a", {"beat": 2}), ("silence/a/b", {"silent_since": 0}))
     assert state.gateways == {"a": 3, "b": 1}
     assert state.claims
 
 
 def test_a_gateway_that_was_declared_dead_is_granted_nothing() -> None:
-    _, verdicts = after(*ALIVE, ("gateway/a", {"silent_since": 0}), claim("a", 1))
+    dead: tuple[Record, ...] = (*ALIVE, ("silence/a/b", {"silent_since": 0}), ("beat/a", {"beat": 9}))
+    state, verdicts = after(*dead, ("task/a/t", {}), claim("a", 1))
     assert verdicts[-1] is not None
     assert verdicts[-1].refusal == "dead"
+    assert state.tasks == {}
+    _, verdicts = after(*dead, ("gateway/a", {"started": 2}), claim("a", 1))
+    assert verdicts[-1] is not None
+    assert verdicts[-1].refusal is None
+
+
+def test_one_gateway_does_a_task_until_it_leaves_it() -> None:
+    state, _ = after(*ALIVE, ("task/a/t/0", {}), ("task/b/t/0", {}), ("task/b/t/0", None))
+    assert state.tasks == {"t/0": "a"}
+    state.apply(9, "task/a/t/0", None)
+    state.apply(10, "task/b/t/0", {})
+    assert state.tasks == {"t/0": "b"}
+
+
+def test_the_first_of_two_versions_of_a_document_counts() -> None:
+    records: list[Record] = [
+        ("document/a/x/1", {"version": 1, "content": {"by": "a"}}),
+        ("document/b/x/1", {"version": 1, "content": {"by": "b"}}),
+        ("document/b/x/1", {"version": 2, "content": {"by": "b", "again": True}}),
+    ]
+    state, _ = after(*records[:2])
+    assert (state.documents["x/1"].by, state.documents["x/1"].content) == ("a", {"by": "a"})
+    state, _ = after(*records)
+    assert state.documents["x/1"].content == {"by": "b", "again": True}
+    for key in list(state.documents["x/1"].keys):
+        state.apply(9, key, None)
+    assert not state.documents
 
 
 def test_unknown_records_are_passed_over() -> None:
     state, _ = after(("", None), ("other/x", {}), ("gateway/a", None), ("claim/a/1", None))
     assert state == SharedState()
+
+
+_ACTIONS = ("define", "define late", "claim", "release", "task", "leave", "document", "beat", "die", "begin anew")
 
 
 @st.composite
@@ -95,10 +124,10 @@ def histories(draw: st.DrawFn) -> list[Record]:
         return state.apply(len(records) - 1, *record)
 
     for gateway in "abc":
-        write((f"gateway/{gateway}", {"beat": 0}))
+        write((f"gateway/{gateway}", {"started": 0}))
     for number in range(draw(st.integers(0, 25))):
         gateway = draw(st.sampled_from("abc"))
-        action = draw(st.sampled_from(["define", "define late", "claim", "release", "beat", "die"]))
+        action = draw(st.sampled_from(_ACTIONS))
         if action.startswith("define"):
             version = state.version + (action == "define")
             # a gateway writes its own definitions again only after it has read what became of its last ones
@@ -114,10 +143,23 @@ def histories(draw: st.DrawFn) -> list[Record]:
             one = draw(st.sampled_from([one for claims in state.claims.values() for one in claims]))
             write((f"claim/{one.gateway}/{one.claim_id}", None))
         elif action == "beat":
-            write((f"gateway/{gateway}", {"beat": number}))
+            write((f"beat/{gateway}", {"beat": number}))
+        elif action == "task":
+            write((f"task/{gateway}/t", {}))
+            if state.tasks.get("t") != gateway:
+                write((f"task/{gateway}/t", None))
+        elif action == "leave" and state.tasks.get("t") == gateway:
+            write((f"task/{gateway}/t", None))
+        elif action == "document":
+            known = state.documents.get("d")
+            version = 1 if known is None else known.version + draw(st.integers(0, 1))
+            if known is None or known.by != gateway or version > known.version:
+                write((f"document/{gateway}/d", {"version": version, "content": {"number": number}}))
+        elif action == "begin anew" and gateway not in state.gateways:
+            write((f"gateway/{gateway}", {"started": number}))
         elif action == "die" and gateway in state.gateways:
             lost = [one for claims in state.claims.values() for one in claims if one.gateway == gateway]
-            write((f"gateway/{gateway}", {"silent_since": state.gateways[gateway]}))
+            write((f"silence/{gateway}/x", {"silent_since": state.gateways[gateway]}))
             for one in lost:
                 write((f"claim/{gateway}/{one.claim_id}", None))
     return records
@@ -131,8 +173,12 @@ def test_a_gateway_that_reads_a_compacted_topic_has_the_same_state(records: list
     last = {key: offset for offset, (key, _) in enumerate(records)}
     compacted = SharedState()
     for offset, (key, value) in enumerate(records):
-        # a gateway's first sign of life comes before its claims, and the compactor keeps only the last one
-        if last[key] == offset or key.startswith("gateway/"):
+        if last[key] == offset:
             compacted.apply(offset, key, value)
-    assert compacted.claims == whole.claims
+    assert (compacted.claims, compacted.tasks) == (whole.claims, whole.tasks)
+    assert compacted.gateways.keys() == whole.gateways.keys()
     assert (compacted.version, compacted.definitions) == (whole.version, whole.definitions)
+    for one in (compacted, whole):
+        for document in one.documents.values():
+            document.keys.clear()
+    assert compacted.documents == whole.documents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -10,6 +11,7 @@ from tidegate.client import ClientError, ConnectionString
 from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.connectors.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.connectors.inputs.hub_log import HubLog
+from tidegate.connectors.inputs.hub_topic import ClusterAccess
 from tidegate.connectors.inputs.kinds import (
     INPUTS,
     ArrivalEstimate,
@@ -34,7 +36,13 @@ class HubSettings(StreamInput):
     consumer_group: Public = Field(default="$Default", description="the consumer group to read in")
     segments: Literal["auto", "never"] = Field(
         default="auto",
-        description="auto: read the hub's files where they are on the reading machine; never: its network",
+        description="auto: read the hub's files where they are on the reading machine, or its topic where gateways "
+        "keep it in Kafka; never: its network",
+    )
+    store_config: Path | None = Field(
+        default=None,
+        description="Kafka's TLS and SASL settings, with `bootstrap.servers`, to read the topic of a hub that gateways "
+        "keep in Kafka; not needed for brokers without both. Relative to the job file",
     )
     format: Annotated[Public, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
     delimiter: Delimiter = ","
@@ -51,6 +59,10 @@ class HubSettings(StreamInput):
         if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
             raise ValueError(problem)
         return self
+
+    def cluster_access(self) -> ClusterAccess | None:
+        """Return how to sign in to the cluster in which gateways have the hub. Raises InputError."""
+        return None if self.store_config is None else ClusterAccess.read(self.store_config)
 
     def body_format(self, limits: Limits) -> Format:
         """Return the format of its bodies as the engine takes it."""
@@ -79,6 +91,7 @@ class EventHubInput(HubSettings):
             self.event_hub,
             self.consumer_group,
             use_segments=self.segments == "auto",
+            cluster=self.cluster_access(),
             body_format=self.body_format(opening.limits),
             patient=opening.patient,
             job=opening.job,

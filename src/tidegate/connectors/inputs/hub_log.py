@@ -1,12 +1,13 @@
-"""An event hub as a log: read over AMQP from anywhere, or from its segments on the hub's own machine.
+"""An event hub as a log: read over AMQP from anywhere, from its segments on the hub's own machine, or from its topic.
 
-Either way the hub is asked what there is to read, and only events that it has made durable are read. Numbers, times and
-bytes are the same both ways, so different ranges may be read differently (by an executor on another machine) without
-any effect on results.
+Each way the hub is asked what there is to read, and only events that it has made durable are read. Numbers, times and
+bytes are the same, so different ranges may be read differently (by an executor on another machine) without any effect
+on results. Numbers have gaps where gateways keep a hub in a topic (`tidegate.store.kafka.records`), and only there.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString, HubClient
+from tidegate.client import (
+    BusyError,
+    ClientError,
+    ConnectionLostError,
+    ConnectionString,
+    HubClient,
+    HubTopicAddress,
+)
 from tidegate.client.event import Details
+from tidegate.connectors.inputs.hub_topic import ClusterAccess, EventsGone, HubTopic, TopicUnreachable
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.connectors.model.messages import Messages, bodies
@@ -26,7 +35,9 @@ from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqu
 from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
+_logger = logging.getLogger(__name__)
 _LOG_ID_FILE = "log-id"
+_AWAITS_BOUND = "tidegate:awaits-lower-bound"
 _RUN_BYTES = 16 << 20  # values take up to twenty times as much memory as their text
 _PACKED_RUN_BYTES = 512 << 10  # deflate makes at most a thousandfold of it, and that is decoded at once
 _READ_AGAIN = 5
@@ -64,6 +75,8 @@ class HubRange:
     segments: Segments | None
     body_format: Format = JSON
     of_devices: bool = False
+    topic: HubTopic | None = None
+    has_gaps: bool = False
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
         for messages in self._runs(batch_events):
@@ -86,9 +99,12 @@ class HubRange:
         Raises:
             InputError: the hub cannot be reached, or events of the range are gone.
         """
+        if self.has_gaps:
+            yield from self._from_topic(batch_events)
+            return
         expected = self.start
         from_segments = self.segments is not None and self.segments.are_here()
-        source = self._from_segments(batch_events) if from_segments else self._over_amqp(batch_events)
+        source = self._from_segments(batch_events) if from_segments else self._over_amqp(self.start, batch_events)
         for messages in source:
             numbers = messages.sequence_numbers
             if int(numbers[0]) != expected or int(numbers[-1]) != expected + len(numbers) - 1:
@@ -123,19 +139,47 @@ class HubRange:
         if batch.count:
             yield batch.messages()
 
-    def _over_amqp(self, batch_events: int) -> Iterator[Messages]:
-        at, failures = self.start, 0
+    def _from_topic(self, batch_events: int) -> Iterator[Messages]:
+        at = self.start
+        if self.topic is not None:
+            try:
+                for messages in self.topic.messages(at, self.end, batch_events):
+                    yield messages
+                    at = int(messages.sequence_numbers[-1]) + 1
+                return
+            except EventsGone as error:
+                raise self._gone(at, error.begin) from error
+            except TopicUnreachable as error:
+                _logger.info("%s: %s", self._name, error)
+        yield from self._over_amqp(at, batch_events)
+
+    def _over_amqp(self, start: int, batch_events: int) -> Iterator[Messages]:
+        at, failures = start, 0
         while at < self.end:
             try:
                 client = _client(self.connection)
                 for deliveries in client.read(self.consumer_group, self.partition, at, self.end, batch_events):
+                    if self.has_gaps:
+                        self._check_gaps(client, at, [one.sequence_number for one in deliveries])
                     yield Messages.of(deliveries)
                     at, failures = deliveries[-1].sequence_number + 1, 0
+                if self.has_gaps and at < self.end:
+                    self._check_gaps(client, at, [self.end])
+                    return
             except ClientError as error:
                 failures += 1
                 if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError | BusyError):
                     raise _input_error(error) from error
                 time.sleep(_FIRST_PAUSE_S * 2**failures)
+
+    def _check_gaps(self, client: HubClient, expected: int, numbers: Sequence[int]) -> None:
+        """Check that the hub has left numbers out, and that retention has not. Raises InputError, ClientError."""
+        if numbers[-1] - expected + 1 == len(numbers):
+            return
+        missing = next(at for at, number in enumerate(numbers, expected) if number != at)
+        begin = client.partition_properties(self.partition).begin
+        if begin > missing:
+            raise self._gone(missing, begin)
 
     @property
     def _name(self) -> str:
@@ -226,16 +270,20 @@ class HubLog:
         consumer_group: str,
         *,
         use_segments: bool = True,
+        cluster: ClusterAccess | None = None,
         body_format: Format = JSON,
         of_devices: bool = False,
         patient: bool = True,
+        awaits_bound: bool = True,
         job: str = "",
     ) -> None:
         """
         Args:
+            cluster: how to sign in to the cluster in which gateways have the hub, if that is needed.
             job: the job that reads, as the hub is to show it; empty: it is not shown.
+            awaits_bound: whether the lower bound on arrivals matters, for which gateways write markers.
             patient: whether to wait here for a hub that restarts; False: the caller waits.
-            use_segments: whether to read the hub's files if they are on this machine.
+            use_segments: whether to read the hub's files if they are on this machine, and its topic if it has one.
             body_format: the format of the bodies.
             of_devices: the hub is an IoT hub's endpoint, whose messages state their arrival times.
         """
@@ -251,7 +299,11 @@ class HubLog:
         # A service's hubs have no identity of each log, but a hub that was deleted and made again has another time.
         created = hub.created_at_ms
         self._created = None if created is None else f"{connection.entity_path.lower()} created at {created}"
+        self._cluster = cluster or ClusterAccess()
         self._segments: dict[str, Segments | None] = {}
+        self._topics: dict[str, HubTopic | None] = {}
+        self._is_topic_noted = False
+        self._awaits_bound = awaits_bound
         self._job = job
         self._positions: dict[str, int] = {}
         self._unreported: dict[str, int] = {}
@@ -265,9 +317,11 @@ class HubLog:
         *,
         token_provider: str | None = None,
         use_segments: bool = True,
+        cluster: ClusterAccess | None = None,
         body_format: Format = JSON,
         of_devices: bool = False,
         patient: bool = True,
+        awaits_bound: bool = True,
         job: str = "",
     ) -> HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
@@ -285,16 +339,18 @@ class HubLog:
                 connection,
                 consumer_group,
                 use_segments=use_segments,
+                cluster=cluster,
                 body_format=body_format,
                 of_devices=of_devices,
                 patient=patient,
+                awaits_bound=awaits_bound,
                 job=job,
             )
         except ClientError as error:
             raise _input_error(error) from error
 
     def _reports(self) -> dict[str, dict[str, Any]]:
-        """Return by partition the properties that report a reader of segments, which attaches no link, to the hub."""
+        """Return by partition the properties that report a reader that attaches no link to the hub."""
         if not self._job:
             return {}
         return {
@@ -305,19 +361,43 @@ class HubLog:
                 "tidegate:read-events": self._unreported.get(partition, 0),
             }
             for partition, position in self._positions.items()
-            if (segments := self._segments.get(partition)) is not None and segments.are_here()
+            if self._attaches_no_link(partition)
         }
+
+    def _attaches_no_link(self, partition: str) -> bool:
+        if self._topics.get(partition) is not None:
+            return True
+        segments = self._segments.get(partition)
+        return segments is not None and segments.are_here()
+
+    def _topic(self, partition: str, address: HubTopicAddress) -> HubTopic | None:
+        """Return how tasks read a partition's topic, None if they read through a gateway."""
+        access = self._cluster.of(address) if self._use_segments and partition.isdecimal() else None
+        if access is not None:
+            return HubTopic(address.topic, address.topic_id, int(partition), access)
+        if self._use_segments and not self._is_topic_noted:
+            self._is_topic_noted = True
+            _logger.warning(
+                "event hub %s is read through its gateways, because its cluster of Kafka needs TLS or a password: name "
+                "a file with them in store_config, and tasks read the topic themselves",
+                self._connection.entity_path,
+            )
+        return None
 
     def ends(self) -> dict[str, PartitionEnd]:
         ends = {}
         reports = self._reports()
-        every = self._ask(lambda client: client.partitions_properties(self._partitions, reports))
+        awaits = {_AWAITS_BOUND: True} if self._awaits_bound else {}
+        asked = {partition: {**awaits, **reports.get(partition, {})} for partition in self._partitions}
+        every = self._ask(lambda client: client.partitions_properties(self._partitions, asked))
         for partition in reports:
             self._unreported[partition] = 0
         for partition, properties in every.items():
             self._positions.setdefault(partition, properties.begin)
             if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
+            if properties.topic is not None:
+                self._topics[partition] = self._topic(partition, properties.topic)
             lower_bound_ms = properties.arrival_lower_bound_ms
             promise = None if lower_bound_ms is None else lower_bound_ms * TICKS_PER_MILLISECOND
             if self._of_devices:
@@ -351,6 +431,8 @@ class HubLog:
             segments,
             self._body_format,
             self._of_devices,
+            self._topics.get(partition),
+            partition in self._topics,
         )
 
     def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:

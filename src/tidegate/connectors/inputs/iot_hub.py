@@ -23,6 +23,7 @@ class IotHubInput(HubSettings):
             self.event_hub,
             self.consumer_group,
             use_segments=self.segments == "auto",
+            cluster=self.cluster_access(),
             body_format=self.body_format(opening.limits),
             of_devices=True,
             patient=opening.patient,

@@ -31,7 +31,7 @@ from tidegate.hub.capture.avro import SYNC_MARKER_BYTES, AvroFile, container_hea
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged, PendingFile
 from tidegate.hub.capture.store import Store, StoreError
-from tidegate.log import EventBatch, LogDamaged, LogError, PartitionStore
+from tidegate.log import DocumentReplaced, EventBatch, LogDamaged, LogError, PartitionStore
 
 _logger = logging.getLogger(__name__)
 _READ_BYTES = 1 << 20
@@ -84,13 +84,17 @@ class CaptureWriter:
         description: CaptureDescription,
         store: Store,
     ) -> None:
-        """Continue from the journal, or begin with the next event if there is none. Raises JournalDamaged, OSError."""
+        """Continue from the journal, or begin with the next event if there is none.
+
+        Raises JournalDamaged, LogError, OSError.
+        """
         self.description = description
         self._log = log
         self._names = dict(names)
         self._store = store
         self._journal = CaptureJournal(log)
         self._spool_path = log.work_folder / "capture" / "spool.avro"
+        log.catch_up()  # another process may have captured more than was seen here
         self._opened_ms = log.arrival_lower_bound().lower_bound_ms
         state = self._journal.read()
         if state is None:
@@ -120,6 +124,8 @@ class CaptureWriter:
         self.failures = 0
         self.store_failures = 0
         self.events_lost = 0
+        self.is_overtaken = False
+        """Whether another process captures the partition, so that this writer must do nothing more."""
 
     def __str__(self) -> str:
         return f"{self._names['EventHub']}/{self._names['PartitionId']}"
@@ -134,12 +140,16 @@ class CaptureWriter:
 
         A failing destination, disk or log raises nothing: it is logged, counted and retried later.
         """
-        if now_ms < self.retry_at_ms:
+        if now_ms < self.retry_at_ms or self.is_overtaken:
             return False
         try:
             if self._pending is not None:
                 return self._deliver(self._pending)
             return self._take_events(now_ms)
+        except DocumentReplaced as error:
+            _logger.info("capture of %s: another gateway has taken over: %s", self, error)
+            self.is_overtaken = True
+            return False
         except (StoreError, LogError, OSError) as error:
             self._try_later(error, now_ms)
             return False
@@ -187,6 +197,11 @@ class CaptureWriter:
         return ()
 
     def _skip_to(self, sequence_number: int) -> None:
+        if self._log.topic is not None:  # where numbers have gaps, only retention loses events
+            lost_to = min(sequence_number, self._log.begin_sequence_number)
+            if lost_to <= self._next:
+                self._next = max(self._next, sequence_number)
+                return
         missing = sequence_number - self._next
         if missing > 0:
             self.events_lost += missing

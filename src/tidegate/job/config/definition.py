@@ -316,6 +316,9 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
         changed: dict[str, Any] = {}
         if path is not None and "://" not in str(path):
             changed["path"] = type(path)(folder / path)
+        store_config = getattr(section, "store_config", None)
+        if store_config is not None:
+            changed["store_config"] = folder / store_config
         if isinstance(deserializer, str) and deserializer.rpartition(":")[0].endswith((".py", *SUFFIXES)):
             changed["deserializer"] = str(folder / deserializer)
         return section.model_copy(update=changed)

@@ -38,7 +38,7 @@ from tidegate.hub.access import Grant, claimed_rule
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, ServerBusy
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Partition
-from tidegate.log import LogError
+from tidegate.log import LogError, TopicAddress
 from tidegate.server.connections.link_handler import settle_mode
 
 if TYPE_CHECKING:
@@ -278,8 +278,8 @@ def read(
         _note_job(client, hub, partition, arguments)
         partition.log.catch_up()
         # The lower bound first: it then holds for every event after the last one reported.
-        is_job = any(name.startswith("tidegate:") for name in arguments)
-        lower_bound_ms = partition.log.arrival_lower_bound(is_awaited=is_job).lower_bound_ms
+        is_awaited = arguments.get("tidegate:awaits-lower-bound") is True
+        lower_bound_ms = partition.log.arrival_lower_bound(is_awaited=is_awaited).lower_bound_ms
         state = partition.properties()
         return (
             200,
@@ -299,6 +299,7 @@ def read(
                 "tidegate:log-identity": partition.log.log_id,
                 **_jobs(hub, partition, arguments),
                 **_segments(client, partition.log.directory),
+                **_topic(partition.log.topic),
             },
         )
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
@@ -368,6 +369,14 @@ def _segments(client: ClientConnection, directory: Path | None) -> dict[str, Any
     except OSError:  # readers then ask for deliveries
         return {}
     return {"tidegate:log-directory": str(directory), "tidegate:log-id": log_id}
+
+
+def _topic(address: TopicAddress | None) -> dict[str, Any]:
+    """Where a reader finds the records of a partition that gateways serve."""
+    if address is None:
+        return {}
+    place = {"brokers": address.bootstrap, "name": address.topic, "id": address.topic_id, "is-open": address.is_open}
+    return {"tidegate:topic": place}
 
 
 def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:

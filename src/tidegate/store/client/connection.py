@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextvars
 import hashlib
 import hmac
 import itertools
@@ -55,6 +56,16 @@ class TooOld(KafkaError):
     """The broker knows no version of a request that this client knows."""
 
 
+async def _checked(settings: ClientSettings, host: str, port: int) -> str:
+    """Return the address to connect to, which was checked if that is wanted. Raises OSError."""
+    if settings.addresses_of is None:
+        return host
+    context = contextvars.copy_context()
+    resolve = settings.addresses_of
+    found = await asyncio.get_running_loop().run_in_executor(None, context.run, resolve, host, port)
+    return str(found[0][4][0])
+
+
 class Connection(asyncio.Protocol):
     """A connection, in the event loop that opened it. Requests may overlap; the broker answers them in order."""
 
@@ -78,7 +89,7 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await loop.create_connection(
                     lambda: connection,
-                    host,
+                    await _checked(settings, host, port),
                     port,
                     ssl=settings.tls,
                     server_hostname=host if settings.tls is not None else None,
@@ -137,6 +148,10 @@ class Connection(asyncio.Protocol):
                 f"{last}: Kafka 2.8 or newer is needed"
             )
         return version
+
+    def last_version(self, api: Api) -> int:
+        """Return the last version of a request that the broker knows, -1 if it knows none."""
+        return self._versions.get(api, (-1, -1))[1]
 
     def knows(self, api: Api) -> bool:
         """Return whether the broker knows a request."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 _JAAS = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -58,6 +59,8 @@ class ClientSettings:
         credentials: None without SASL.
         client_id: What the brokers' logs and quotas call the client.
         request_timeout_s: After how long a request without an answer ends its connection.
+        addresses_of: Resolves a host and port, as getaddrinfo does, and raises OSError for what must not be connected
+            to; None for a client that may connect to all.
     """
 
     bootstrap: tuple[tuple[str, int], ...]
@@ -65,6 +68,7 @@ class ClientSettings:
     credentials: Credentials | None = None
     client_id: str = "tidegate"
     request_timeout_s: float = 30.0
+    addresses_of: Callable[[str, int], Sequence[tuple[Any, ...]]] | None = None
 
 
 def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
@@ -80,6 +84,11 @@ def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
     if not found:
         raise SettingsError("the address of at least one broker is needed, as in kafka://kafka-1.example.com:9092")
     return tuple(found)
+
+
+def address_text(host: str, port: int) -> str:
+    """Return an address of `parse_bootstrap` as text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def read_settings(bootstrap: str, path: Path | None = None) -> ClientSettings:

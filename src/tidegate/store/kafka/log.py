@@ -35,11 +35,13 @@ from tidegate.log import (
     LogError,
     Numbering,
     RecordBatches,
+    TopicAddress,
     WriteFailure,
 )
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, Fetched, TopicPartition
 from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.settings import address_text
 from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, limited, read_records
 from tidegate.store.kafka.writer import Append, InFlight, Writer, call, notify
 
@@ -59,6 +61,7 @@ class KafkaLog:
         """Use `KafkaStore.open_log`."""
         self.where = where
         self.log_id = f"{topic_id}-{where.partition}"
+        self._topic_id = topic_id
         self._store = store
         self._cluster: Cluster = store.cluster
         self._lock = threading.Lock()
@@ -114,6 +117,14 @@ class KafkaLog:
     def directory(self) -> Path | None:
         """None: there are no segments on this machine."""
         return None
+
+    @property
+    def topic(self) -> TopicAddress:
+        """The partition's topic, which jobs read by themselves."""
+        settings = self._cluster.settings
+        brokers = ",".join(address_text(host, port) for host, port in settings.bootstrap)
+        is_open = settings.tls is None and settings.credentials is None
+        return TopicAddress(brokers, self.where.topic, self._topic_id, is_open)
 
     @property
     def size_bytes(self) -> int:
@@ -266,6 +277,8 @@ class KafkaLog:
                 if found.batches:
                     batch = found.batches[-1]
                     last, last_time_ms = batch.base_sequence_number + len(batch.events) - 1, batch.enqueued_time_ms
+        elif end:
+            last = end - 1  # retention has deleted all; the numbering continues
         floor_ms = await self.running_maximum_ms(end)
         with self._lock:
             self._begin, self.position, self._end, self._floor_ms = begin, end, end, floor_ms
@@ -489,8 +502,20 @@ class KafkaLog:
             raise LogError(f"{self.where.topic}/{self.where.partition}: events cannot be deleted: {error}") from error
 
     def document(self, name: str, *, advice: str) -> Document:
-        """Raise OSError: nothing but events is kept with a partition of a topic."""
-        raise OSError(f"{self.where.topic} has no place for {name}: capture needs the embedded log for now")
+        """Return a document that is kept in the topic of what gateways share. Raises OSError without one."""
+        if self._store.shared is None:
+            raise OSError(f"{self.where.topic} has no place for {name}")
+        return self._store.shared.document(f"{self.where.topic}/{self.where.partition}/{name}", advice)
+
+    def is_assigned(self, task: str) -> bool:
+        """Return whether this gateway is the one to do a task of the partition; it applies if nobody does it."""
+        shared = self._store.shared
+        return shared is None or shared.does(f"{self.where.topic}/{self.where.partition}/{task}")
+
+    def unassign(self, task: str) -> None:
+        """Let another gateway do a task."""
+        if self._store.shared is not None:
+            self._store.shared.leave(f"{self.where.topic}/{self.where.partition}/{task}")
 
     @property
     def work_folder(self) -> Path:

@@ -75,13 +75,14 @@ def encode_marker(marker: Marker, time_ms: int, producer: tuple[int, int, int]) 
     return encode([value], timestamps_ms=[time_ms], headers=[MARKER], producer=producer)
 
 
-def read_records(records: bytes, offset: int, floor_ms: int) -> Stretch:
+def read_records(records: bytes, offset: int, floor_ms: int, stop: int | None = None) -> Stretch:
     """Return the events of fetched records.
 
     Args:
         records: Record batches; the first may begin before the offset, and the last may be cut off.
         offset: The first offset wanted.
         floor_ms: The running maximum of the append time before it.
+        stop: Batches that begin at this offset or later are left out; None for none.
 
     Raises:
         BatchError: The records are damaged.
@@ -91,6 +92,8 @@ def read_records(records: bytes, offset: int, floor_ms: int) -> Stretch:
     for batch in parse_batches(records, partial_end=True):
         if batch.next_offset <= offset:
             continue
+        if stop is not None and batch.base_offset >= stop:
+            break
         batch.check()
         floor_ms = max(floor_ms, batch.max_timestamp_ms)
         if batch.is_control:

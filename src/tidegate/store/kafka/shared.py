@@ -6,17 +6,23 @@ and has what it wanted once it has read its own record back and the state machin
 
     key                     value
     definitions/GATEWAY     version and state: what the namespace consists of; counts if the version is a higher one
-    gateway/GATEWAY         a sign of life; or, by another gateway, that it has given none since an offset
+    gateway/GATEWAY         the gateway serves the namespace from now on
+    beat/GATEWAY            a sign of life
+    silence/GATEWAY/BY      another gateway declares it dead: it has given no sign of life since an offset
     claim/GATEWAY/ID        a reader of a partition in a consumer group, with its owner level if it has one
+    task/GATEWAY/NAME       the gateway does something that only one may do, such as the capture of a partition
+    document/GATEWAY/NAME   version and content of a small document; counts if the version is a higher one
 
 A record without a value withdraws what its key stands for. Keys name their gateway, so that a record which was not
-granted never hides one that was when the topic is compacted: versions only rise, and a claim that lost is withdrawn by
-its own gateway.
+granted never hides one that was when the topic is compacted: versions only rise, and a claim or task that was not
+granted is withdrawn by its own gateway. Signs of life, of which only the last remains, have keys of their own for the
+same reason: what a gateway was granted counts because its record `gateway/GATEWAY` comes first.
 
 A gateway gives a sign of life every second. If it does not read its own back for `LOST_AFTER_S`, it ends its links with
 an owner level by itself. Others declare it dead only after twice as long, each by its own monotonic clock, and the
-record that declares it names the last sign of life that its writer knew: a later one makes it void. So two gateways
-never both let a reader own a partition, however wrong clocks are, as long as they run at about the same speed.
+record that declares it names the last sign of life that its writer knew: a later one makes it void, and its writer
+withdraws it. So two gateways never both let a reader own a partition, however wrong clocks are, as long as they run at
+about the same speed. A gateway that was declared dead and is not begins anew with a record `gateway/GATEWAY`.
 """
 
 from __future__ import annotations
@@ -68,6 +74,23 @@ class Verdict:
 
 
 @dataclass(slots=True)
+class SharedDocument:
+    """A small document.
+
+    Attributes:
+        version: How often it was replaced, at least.
+        by: The gateway that wrote it last.
+        content: Its members.
+        keys: The keys of all records that hold a version of it.
+    """
+
+    version: int
+    by: str
+    content: Mapping[str, Any]
+    keys: set[str]
+
+
+@dataclass(slots=True)
 class SharedState:
     """The state after some records. `apply` is the whole of the state machine.
 
@@ -76,6 +99,8 @@ class SharedState:
         definitions: What the namespace consists of.
         gateways: The live gateways, with the offset of the last sign of life of each.
         claims: The granted claims by resource, in the order in which they were granted.
+        tasks: By name, the gateway that does what only one may do.
+        documents: The documents by name.
     """
 
     version: int = 0
@@ -83,6 +108,8 @@ class SharedState:
     definitions_by: str = ""
     gateways: dict[str, int] = field(default_factory=dict)
     claims: dict[str, list[Claim]] = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=dict)
+    documents: dict[str, SharedDocument] = field(default_factory=dict)
 
     def apply(self, offset: int, key: str, value: Mapping[str, Any] | None) -> Verdict | None:
         """Apply the record at an offset, and return the verdict if it is a claim. Unknown records change nothing."""
@@ -91,18 +118,55 @@ class SharedState:
             if value is not None and int(value["version"]) > self.version:
                 self.version, self.definitions, self.definitions_by = int(value["version"]), value["state"], rest
         elif kind == "gateway":
-            self._apply_sign(offset, rest, value)
+            if value is None:
+                self._remove(rest)
+            else:
+                self.gateways[rest] = offset
+        elif kind == "beat":
+            if value is not None and rest in self.gateways:
+                self.gateways[rest] = offset
+        elif kind == "silence":
+            gateway = rest.partition("/")[0]
+            if value is not None and self.gateways.get(gateway, offset) <= int(value["silent_since"]):
+                self._remove(gateway)
         elif kind == "claim":
             return self._apply_claim(rest, value)
+        elif kind == "task":
+            self._apply_task(rest, value)
+        elif kind == "document":
+            self._apply_document(key, rest, value)
         return None
 
-    def _apply_sign(self, offset: int, gateway: str, value: Mapping[str, Any] | None) -> None:
-        if value is not None and "silent_since" not in value:
-            self.gateways[gateway] = offset
-        elif value is None or self.gateways.get(gateway, -1) <= int(value["silent_since"]):
-            self.gateways.pop(gateway, None)
-            for resource in list(self.claims):
-                self._keep(resource, [one for one in self.claims[resource] if one.gateway != gateway])
+    def _remove(self, gateway: str) -> None:
+        self.gateways.pop(gateway, None)
+        for resource in list(self.claims):
+            self._keep(resource, [one for one in self.claims[resource] if one.gateway != gateway])
+        for name in [name for name, by in self.tasks.items() if by == gateway]:
+            del self.tasks[name]
+
+    def _apply_task(self, rest: str, value: Mapping[str, Any] | None) -> None:
+        gateway, _, name = rest.partition("/")
+        if value is None:
+            if self.tasks.get(name) == gateway:
+                del self.tasks[name]
+        elif gateway in self.gateways:
+            self.tasks.setdefault(name, gateway)
+
+    def _apply_document(self, key: str, rest: str, value: Mapping[str, Any] | None) -> None:
+        gateway, _, name = rest.partition("/")
+        known = self.documents.get(name)
+        if value is not None:
+            version, content = int(value["version"]), value["content"]
+            if known is None:
+                self.documents[name] = SharedDocument(version, gateway, content, {key})
+                return
+            known.keys.add(key)
+            if version > known.version:
+                known.version, known.by, known.content = version, gateway, content
+        elif known is not None:
+            known.keys.discard(key)
+            if not known.keys:
+                del self.documents[name]
 
     def _apply_claim(self, rest: str, value: Mapping[str, Any] | None) -> Verdict | None:
         gateway, _, claim_id = rest.partition("/")

@@ -7,17 +7,21 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from tidegate.durable_files import FileDamaged
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import BatchError, decode, encode, parse_batches
+from tidegate.log import DocumentReplaced, LogError
 from tidegate.store.client.cluster import EARLIEST, LATEST, RETRIABLE, Fetched, Produced, TopicPartition
 from tidegate.store.client.connection import KafkaError, Refused, Unreachable
 from tidegate.store.kafka.shared import BEAT_S, DEAD_AFTER_S, LOST_AFTER_S, SharedState, Verdict
 from tidegate.store.kafka.store import KafkaStore
-from tidegate.store.kafka.topics import SHARED_SETTINGS, TopicUnfit, create_topic, find_topic
+from tidegate.store.kafka.topics import SHARED_SETTINGS, check_shared_topic, create_topic, find_topic
 
 _logger = logging.getLogger(__name__)
 _WAIT_S = 0.5
@@ -26,6 +30,52 @@ _TIMEOUT_S = 20.0
 
 class Stale(Exception):
     """Another gateway has changed the definitions meanwhile."""
+
+
+class TopicDocument:
+    """A document that gateways share. Whoever writes it must know its last version."""
+
+    def __init__(self, shared: SharedTopic, name: str, advice: str) -> None:
+        self._shared = shared
+        self._name = name
+        self._advice = advice
+        self._version: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self._shared.where.topic}/{self._name}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was ever written, as far as this gateway knows."""
+        return self._name in self._shared.state.documents
+
+    def read(self) -> Mapping[str, Any] | None:
+        """Return what was last written, as far as this gateway knows; None before the first time."""
+        known = self._shared.state.documents.get(self._name)
+        self._version = 0 if known is None else known.version
+        return None if known is None else known.content
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Replace the document that was read or written here last, durably. Waits.
+
+        Raises DocumentReplaced if another gateway has replaced it since, OSError, and ValueError if JSON has no form
+        for it.
+        """
+        if self._version is None:
+            self.read()
+        version = (self._version or 0) + 1
+        json.dumps(document, allow_nan=False)
+        try:
+            self._shared.wait(self._shared.write_document(self._name, version, document))
+        except Stale:
+            raise DocumentReplaced(f"{self} was written by another gateway meanwhile") from None
+        except (KafkaError, LogError) as error:
+            raise OSError(f"{self} cannot be written: {error}") from error
+        self._version = version
+
+    def damaged(self, reason: str) -> FileDamaged:
+        """Return the error to raise for content that makes no sense."""
+        return FileDamaged(Path(str(self)), reason, self._advice)
 
 
 class SharedTopic:
@@ -47,6 +97,7 @@ class SharedTopic:
         self.on_lost: Callable[[], None] = lambda: None
         """Called when the cluster was not heard for so long that others may take over."""
         self._store = store
+        store.shared = self
         self._cluster = store.cluster
         self._position = 0
         self._definitions: tuple[int, Any] = (0, None)
@@ -58,6 +109,7 @@ class SharedTopic:
         self._is_lost = False
         self._seen_at_s: dict[str, tuple[int, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._asked_tasks: set[str] = set()
 
     @property
     def is_connected(self) -> bool:
@@ -70,11 +122,8 @@ class SharedTopic:
         facts = await find_topic(self._cluster, name)
         if facts is None:
             await create_topic(self._cluster, name, 1, SHARED_SETTINGS)
-        elif facts.partitions != 1 or "compact" not in facts.settings.get("cleanup.policy", "compact"):
-            raise TopicUnfit(
-                f"the topic {name} needs one partition and cleanup.policy=compact: correct it with `kafka-configs.sh "
-                f"--bootstrap-server HOST:PORT --alter --topic {name} --add-config cleanup.policy=compact`"
-            )
+        else:
+            check_shared_topic(name, facts)
         await self._cluster.refresh([name])
         self._position = await self._cluster.list_offset(self.where, EARLIEST)
         end = await self._cluster.list_offset(self.where, LATEST)
@@ -89,9 +138,10 @@ class SharedTopic:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            with suppress(KafkaError):
+            with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._put(f"gateway/{self.gateway}", None)
+                    await self._put(f"beat/{self.gateway}", None)
         self._tasks = []
 
     def definitions(self) -> tuple[int, Any]:
@@ -127,15 +177,79 @@ class SharedTopic:
     def release(self, claim_id: str) -> None:
         """Withdraw a claim, soon."""
         self._claims.discard(claim_id)
-        task = asyncio.ensure_future(self._release(claim_id))
-        self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+        self._put_soon(f"claim/{self.gateway}/{claim_id}", None)
 
-    async def _release(self, claim_id: str) -> None:
+    def _put_soon(self, key: str, value: Any) -> None:
+        task = asyncio.ensure_future(self._try_to_put(key, value))
+        self._tasks.append(task)
+        task.add_done_callback(lambda done: self._tasks.remove(done) if done in self._tasks else None)
+
+    async def _try_to_put(self, key: str, value: Any) -> None:
         try:
-            await self._put(f"claim/{self.gateway}/{claim_id}", None)
+            await self._put(key, value)
         except KafkaError as error:
-            _logger.warning("a reader's place cannot be given back; it is once the gateway ends: %s", error)
+            _logger.warning("%s: the record %s cannot be written: %s", self.where.topic, key, error)
+
+    # -- what only one gateway may do
+
+    def does(self, task: str) -> bool:
+        """Return whether this gateway is to do a task that only one may do; it applies for it if nobody else does it.
+
+        Tasks are spread over the live gateways by a hash of both names. Does not wait; from any thread. A gateway that
+        is no longer to do a task calls `leave` when it has stopped.
+        """
+        if not self.is_connected or self.gateway not in self.state.gateways:
+            return False
+        chosen = max(list(self.state.gateways), key=lambda gateway: sha256(f"{gateway}/{task}".encode()).digest())
+        does_it = self.state.tasks.get(task)
+        if does_it is None and chosen == self.gateway:
+            self._store.call_soon(self._apply_for, task)
+        return does_it == chosen == self.gateway
+
+    def leave(self, task: str) -> None:
+        """Let others do a task. From any thread."""
+        if not self._store.is_closed:
+            self._store.call_soon(self._leave, task)
+
+    def _apply_for(self, task: str) -> None:
+        if self.state.tasks.get(task) is None and task not in self._asked_tasks:
+            self._asked_tasks.add(task)
+            self._put_soon(f"task/{self.gateway}/{task}", {})
+            asyncio.get_running_loop().call_later(_TIMEOUT_S, self._asked_tasks.discard, task)
+
+    def _leave(self, task: str) -> None:
+        self._asked_tasks.discard(task)
+        if self.state.tasks.get(task) == self.gateway:
+            self._put_soon(f"task/{self.gateway}/{task}", None)
+
+    # -- documents
+
+    def document(self, name: str, advice: str) -> TopicDocument:
+        """Return a document. `advice` says what a person can do about one that makes no sense."""
+        return TopicDocument(self, name, advice)
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the store's thread."""
+        self._store.wait(work, _TIMEOUT_S)
+
+    async def write_document(self, name: str, version: int, content: Mapping[str, Any]) -> None:
+        """Replace the version before of a document. Raises Stale, KafkaError."""
+        known = self.state.documents.get(name)
+        if version != (0 if known is None else known.version) + 1:
+            raise Stale
+        await self._applied(
+            await self._put(f"document/{self.gateway}/{name}", {"version": version, "content": content})
+        )
+        known = self.state.documents.get(name)
+        if known is None or (known.version, known.by) != (version, self.gateway):
+            raise Stale
+
+    async def remove_documents(self, prefix: str) -> None:
+        """Remove the documents whose names begin with a text. Raises KafkaError."""
+        for name, document in list(self.state.documents.items()):
+            if name.startswith(prefix):
+                for key in sorted(document.keys):
+                    await self._put(key, None)
 
     # -- writing and reading
 
@@ -219,12 +333,13 @@ class SharedTopic:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             _logger.warning("%s: the record at offset %d is not Tidegate's: %s", self.where.topic, offset, error)
             return
-        if text == f"gateway/{self.gateway}" and self.state.gateways.get(self.gateway) == offset:
+        if text == f"beat/{self.gateway}" and self.state.gateways.get(self.gateway) == offset:
             sent_at_s = self._sent_beats.pop(json.loads(value or b"{}").get("beat", -1), 0.0)
             self._heard_at_s = max(self._heard_at_s, sent_at_s)
-        elif text == f"gateway/{self.gateway}" and self.gateway not in self.state.gateways and self._tasks:
-            _logger.error("another gateway has declared this one dead: owners' links are closed")
-            self.on_lost()
+        elif text.startswith("silence/") and value is not None:
+            self._note_silence(*text.split("/", 2)[1:])
+        elif text.startswith("task/"):
+            self._note_task(*text.split("/", 2)[1:], is_withdrawn=value is None)
         if verdict is None:
             return
         if verdict.claim.gateway == self.gateway:
@@ -236,6 +351,23 @@ class SharedTopic:
             if evicted.gateway == self.gateway:
                 self.on_evicted(evicted.claim_id, verdict.claim.level)
 
+    def _note_silence(self, gateway: str, by: str) -> None:
+        """Begin anew after this gateway was declared dead, and withdraw what it has declared of one that is not."""
+        if gateway == self.gateway and gateway not in self.state.gateways and self._tasks:
+            _logger.error("another gateway has declared this one dead: owners' links are closed")
+            self.on_lost()
+            self._asked_tasks.clear()
+            self._put_soon(f"gateway/{self.gateway}", {"started": time.time()})
+        elif by == self.gateway and gateway in self.state.gateways:
+            self._put_soon(f"silence/{gateway}/{by}", None)
+
+    def _note_task(self, gateway: str, name: str, *, is_withdrawn: bool) -> None:
+        """Withdraw a task for which this gateway has applied too late."""
+        if gateway == self.gateway and not is_withdrawn:
+            self._asked_tasks.discard(name)
+            if self.state.tasks.get(name) != self.gateway:
+                self._put_soon(f"task/{self.gateway}/{name}", None)
+
     # -- signs of life
 
     async def _beat(self) -> None:
@@ -244,7 +376,7 @@ class SharedTopic:
             beat += 1
             self._sent_beats = {beat: time.monotonic()}
             with suppress(KafkaError):
-                await self._put(f"gateway/{self.gateway}", {"beat": beat})
+                await self._put(f"beat/{self.gateway}", {"beat": beat})
             await asyncio.sleep(BEAT_S)
 
     async def _watch(self) -> None:
@@ -268,4 +400,4 @@ class SharedTopic:
                     self._seen_at_s[gateway] = offset, now_s
                 elif now_s - known[1] > DEAD_AFTER_S and gateway != self.gateway:
                     with suppress(KafkaError):
-                        await self._put(f"gateway/{gateway}", {"silent_since": offset, "by": self.gateway})
+                        await self._put(f"silence/{gateway}/{self.gateway}", {"silent_since": offset})

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api
@@ -24,6 +24,9 @@ from tidegate.store.client.cluster import LATEST, RETRIABLE, Cluster, Fetched, P
 from tidegate.store.client.connection import KafkaError, Refused, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.log import KafkaLog
+
+if TYPE_CHECKING:
+    from tidegate.store.kafka.shared_topic import SharedTopic
 
 _logger = logging.getLogger(__name__)
 _PRODUCE_TIMEOUT_S = 5.0
@@ -46,6 +49,8 @@ class KafkaStore:
     def __init__(self, settings: ClientSettings) -> None:
         """Start the thread; `open` connects."""
         self.cluster = Cluster(settings)
+        self.shared: SharedTopic | None = None
+        """What the gateways of a namespace share, once that is open."""
         self.producer = (-1, -1)
         """Id and epoch of the producer that numbers this gateway's appends; replaced when numbers were lost."""
         self._loop = asyncio.new_event_loop()

@@ -49,21 +49,37 @@ class TopicFacts:
     settings: Mapping[str, str]
 
 
-async def find_topic(cluster: Cluster, name: str) -> TopicFacts | None:
-    """Return what the cluster says of a topic, None if there is none. Raises KafkaError."""
+async def topic_id_of(cluster: Cluster, name: str) -> str | None:
+    """Return the identity of a topic, None if there is no such topic. Raises KafkaError."""
+    topic = await _described(cluster, name)
+    return None if topic is None else _topic_id(topic, name)
+
+
+async def _described(cluster: Cluster, name: str) -> Message | None:
     answer = await cluster.ask_any(Api.METADATA, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
-    topic = answer.topics[0]
+    topic: Message = answer.topics[0]
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     if topic.error_code:
         raise Refused(topic.error_code, f"the topic {name}")
+    return topic
+
+
+def _topic_id(topic: Message, name: str) -> str:
+    return topic.topic_id.hex if isinstance(topic.topic_id, UUID) and topic.topic_id.int else name
+
+
+async def find_topic(cluster: Cluster, name: str) -> TopicFacts | None:
+    """Return what the cluster says of a topic, None if there is none. Raises KafkaError."""
+    topic = await _described(cluster, name)
+    if topic is None:
+        return None
     values = {"resources": [{"resource_type": _TOPIC, "resource_name": name, "configuration_keys": None}]}
     described = (await cluster.ask_any(Api.DESCRIBE_CONFIGS, values)).results[0]
     if described.error_code:
         raise Refused(described.error_code, f"the settings of the topic {name}", described.error_message)
-    topic_id = topic.topic_id if isinstance(topic.topic_id, UUID) and topic.topic_id.int else None
     return TopicFacts(
-        topic_id.hex if topic_id is not None else name,
+        _topic_id(topic, name),
         len(topic.partitions),
         min((len(one.replica_nodes) for one in topic.partitions), default=0),
         {one.name: one.value or "" for one in described.configs},
@@ -168,6 +184,18 @@ def check_hub_topic(name: str, facts: TopicFacts, partitions: int) -> None:
         raise TopicUnfit(
             f"the topic {name} would break promises of the hub: {found}. Correct it with `kafka-configs.sh "
             f"--bootstrap-server HOST:PORT --alter --topic {name} --add-config {change}`"
+        )
+
+
+def check_shared_topic(name: str, facts: TopicFacts) -> None:
+    """Raise TopicUnfit, with the command that corrects it, if a topic cannot hold what gateways share."""
+    if facts.partitions != 1:
+        raise TopicUnfit(f"the topic {name} has {facts.partitions} partitions and needs one: it is not Tidegate's")
+    if "compact" not in facts.settings.get("cleanup.policy", "compact"):
+        raise TopicUnfit(
+            f"the topic {name} needs cleanup.policy=compact, or hubs and keys would be deleted. Correct it with "
+            f"`kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {name} "
+            "--add-config cleanup.policy=compact`"
         )
 
 
