@@ -158,15 +158,16 @@ class Options:
         Raises:
             InputError: it cannot be reached or refuses.
         """
-        return HubLog.connect(
+        log = HubLog.connect(
             self.connection_string,
             self.event_hub,
             self.consumer_group,
             token_provider=self.token_provider,
             use_segments=self.use_segments,
             cluster=None if self.store_config is None else ClusterAccess.read(Path(self.store_config)),
-            awaits_bound=False,
         )
+        log.awaits_bound = False
+        return log
 
 
 def named_options(

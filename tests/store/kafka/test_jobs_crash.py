@@ -63,6 +63,10 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def wait_for_more(process: subprocess.Popen[bytes], out: Path, before: int) -> None:
+    eventually(lambda: process.poll() is not None or size_of(out) > before)
+
+
 def run(job: Path, until: datetime, *options: str) -> tuple[bytes, ...]:
     """Run a job to a time that every partition passes by its gateway's word alone, and return what it has written."""
     command = [*TIDEGATE, "job", "run", str(job), "--until", until.isoformat(), *options]
@@ -147,7 +151,7 @@ def test_a_job_that_is_killed_with_its_broker_gives_the_bytes_of_the_embedded_lo
         with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
             try:
                 # The last results leave in silence: the lower bounds of partitions without events close the windows.
-                eventually(lambda: process.poll() is not None or size_of(out) > before)  # noqa: B023
+                wait_for_more(process, out, before)
                 cars.publish(100)
                 if life == 1:
                     broker.kill(0)

@@ -26,7 +26,7 @@ from tidegate.client import (
     HubTopicAddress,
 )
 from tidegate.client.event import Details
-from tidegate.connectors.inputs.hub_topic import ClusterAccess, EventsGone, HubTopic, TopicUnreachable
+from tidegate.connectors.inputs.hub_topic import ANY_CLUSTER, ClusterAccess, EventsGone, HubTopic, TopicUnreachable
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.connectors.model.messages import Messages, bodies
@@ -269,27 +269,24 @@ class HubLog:
         connection: ConnectionString,
         consumer_group: str,
         *,
-        use_segments: bool = True,
-        cluster: ClusterAccess | None = None,
+        direct: ClusterAccess | None = ANY_CLUSTER,
         body_format: Format = JSON,
         of_devices: bool = False,
         patient: bool = True,
-        awaits_bound: bool = True,
         job: str = "",
     ) -> None:
         """
         Args:
-            cluster: how to sign in to the cluster in which gateways have the hub, if that is needed.
             job: the job that reads, as the hub is to show it; empty: it is not shown.
-            awaits_bound: whether the lower bound on arrivals matters, for which gateways write markers.
             patient: whether to wait here for a hub that restarts; False: the caller waits.
-            use_segments: whether to read the hub's files if they are on this machine, and its topic if it has one.
+            direct: how tasks reach the cluster of Kafka, if gateways keep the hub in one. They read its topic, or the
+                hub's files if those are on their machine. None: everything is read over the network.
             body_format: the format of the bodies.
             of_devices: the hub is an IoT hub's endpoint, whose messages state their arrival times.
         """
         self._client = client
         self._connection = connection
-        self._use_segments = use_segments
+        self._direct = direct
         self._body_format = body_format
         self._of_devices = of_devices
         self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
@@ -299,11 +296,11 @@ class HubLog:
         # A service's hubs have no identity of each log, but a hub that was deleted and made again has another time.
         created = hub.created_at_ms
         self._created = None if created is None else f"{connection.entity_path.lower()} created at {created}"
-        self._cluster = cluster or ClusterAccess()
         self._segments: dict[str, Segments | None] = {}
         self._topics: dict[str, HubTopic | None] = {}
         self._is_topic_noted = False
-        self._awaits_bound = awaits_bound
+        self.awaits_bound = True
+        """Whether the lower bound on arrivals matters, for which gateways write markers into idle partitions."""
         self._job = job
         self._positions: dict[str, int] = {}
         self._unreported: dict[str, int] = {}
@@ -321,7 +318,6 @@ class HubLog:
         body_format: Format = JSON,
         of_devices: bool = False,
         patient: bool = True,
-        awaits_bound: bool = True,
         job: str = "",
     ) -> HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
@@ -338,12 +334,10 @@ class HubLog:
                 HubClient(connection),
                 connection,
                 consumer_group,
-                use_segments=use_segments,
-                cluster=cluster,
+                direct=(cluster or ANY_CLUSTER) if use_segments else None,
                 body_format=body_format,
                 of_devices=of_devices,
                 patient=patient,
-                awaits_bound=awaits_bound,
                 job=job,
             )
         except ClientError as error:
@@ -372,10 +366,10 @@ class HubLog:
 
     def _topic(self, partition: str, address: HubTopicAddress) -> HubTopic | None:
         """Return how tasks read a partition's topic, None if they read through a gateway."""
-        access = self._cluster.of(address) if self._use_segments and partition.isdecimal() else None
+        access = None if self._direct is None or not partition.isdecimal() else self._direct.of(address)
         if access is not None:
             return HubTopic(address.topic, address.topic_id, int(partition), access)
-        if self._use_segments and not self._is_topic_noted:
+        if self._direct is not None and not self._is_topic_noted:
             self._is_topic_noted = True
             _logger.warning(
                 "event hub %s is read through its gateways, because its cluster of Kafka needs TLS or a password: name "
@@ -387,14 +381,14 @@ class HubLog:
     def ends(self) -> dict[str, PartitionEnd]:
         ends = {}
         reports = self._reports()
-        awaits = {_AWAITS_BOUND: True} if self._awaits_bound else {}
+        awaits = {_AWAITS_BOUND: True} if self.awaits_bound else {}
         asked = {partition: {**awaits, **reports.get(partition, {})} for partition in self._partitions}
         every = self._ask(lambda client: client.partitions_properties(self._partitions, asked))
         for partition in reports:
             self._unreported[partition] = 0
         for partition, properties in every.items():
             self._positions.setdefault(partition, properties.begin)
-            if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
+            if self._direct is not None and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
             if properties.topic is not None:
                 self._topics[partition] = self._topic(partition, properties.topic)

@@ -95,6 +95,10 @@ class ClusterAccess:
         return replace(self, bootstrap=address.bootstrap) if address.is_open else None
 
 
+ANY_CLUSTER = ClusterAccess()
+"""Access to clusters whose brokers ask for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class HubTopic:
     """One partition of a hub's topic; it is shipped to the task that reads it."""
