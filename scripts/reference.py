@@ -42,7 +42,7 @@ from tidegate.job.config.function_definitions import CODE, FUNCTION_SECTIONS
 from tidegate.job.config.schema import job_schema
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.functions import isolate
-from tidegate.schemas import schema
+from tidegate.schemas.schema import MAX_SCHEMA_BYTES
 from tidegate.server import ServerSettings
 from tidegate.server.connections import client_connection, requests
 from tidegate.server.kafka import connection as kafka
@@ -388,7 +388,7 @@ HUB_LIMITS: tuple[tuple[str, float, str, str], ...] = (
     ("partitions of a fetch session", records_api.MAX_FETCH_PARTITIONS, "", _INVALID),
     ("metadata of a committed offset", group_offsets.MAX_METADATA_BYTES, "bytes", "the commit is refused"),
     ("**Schema registry**", 0, "", ""),
-    ("a schema", schema.MAX_SCHEMA_BYTES, "characters", "it is refused"),
+    ("a schema", MAX_SCHEMA_BYTES, "characters", "it is refused"),
     ("all schemas of a namespace", schema_registry.MAX_REGISTRY_BYTES, "bytes", "new ones are refused"),
     ("**Management API**", 0, "", ""),
     ("the body of a request", arm_requests.MAX_BODY_BYTES, "bytes", "413"),
