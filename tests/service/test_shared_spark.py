@@ -199,7 +199,7 @@ def test_spark_that_cannot_start_ends_the_job_with_the_reason(tmp_path: Path, mo
         for name in ("wants", "may"):
             jobs.start(name)
         failed = jobs.wait("wants", {JobState.FAILED, JobState.STOPPED}, PATIENCE_S)
-        assert "there is no Java; install Java 17 or newer" in str(failed.reason)
+        assert "there is no Java: JAVA_HOME is not set, and PATH has no java; install Java 17" in str(failed.reason)
         assert failed.state is JobState.FAILED
         assert jobs.wait("may", {JobState.FAILED, JobState.STOPPED}, PATIENCE_S).state is JobState.STOPPED
 

@@ -41,6 +41,10 @@ AWAIT = "org.apache.spark.SparkException: Exception thrown in awaitResult: "
         (of_java(f"{STAGE}ExecutorLostFailure Reason: Remote RPC client disassociated."), "an executor was lost"),
         (of_java(AWAIT, "java.lang.OutOfMemoryError: Java heap space"), "ran out of memory"),
         (PythonException("Traceback\n  File x\nMemoryError: cannot allocate"), "ran out of memory"),
+        (
+            PythonException("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB"),
+            "ran out of memory",
+        ),
         (of_java("org.apache.spark.shuffle.FetchFailedException: lost"), "could not be reached"),
     ],
 )

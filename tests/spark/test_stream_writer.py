@@ -16,7 +16,14 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tidegate.job import JobError
-from tidegate.spark import ResultStreamWriter, StreamingQuery, stream
+from tidegate.spark import (
+    CheckpointMismatch,
+    ResultStreamWriter,
+    StreamingQuery,
+    StreamingQueryFailed,
+    UnknownFormat,
+    stream,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -281,6 +288,56 @@ def test_mistakes_are_one_line_that_says_what_to_do(spark: SparkSession, log: Pa
         assert "\n" not in str(raised.value)
 
 
-def test_a_format_that_spark_does_not_know_ends_the_query(counting: Counting) -> None:
-    with pytest.raises((StreamingQueryException, JobError), match="nonsense"):
-        counting().format("nonsense").start().awaitTermination(3 * PATIENCE_S)
+def test_a_format_that_spark_does_not_know_is_refused_by_the_start(counting: Counting, tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormat, match="Spark has no format 'nonsense' to write to; check the name") as raised:
+        counting().format("nonsense").start()
+    assert raised.value.code == "FORMAT_UNKNOWN"
+    with pytest.raises(UnknownFormat, match="did you mean 'parquet'"):
+        counting().format("parket").start(str(tmp_path / "out"))
+
+
+def test_a_checkpoint_of_another_query_is_refused_unless_its_owner_says_so(
+    spark: SparkSession, counting: Counting, log: Path, tmp_path: Path
+) -> None:
+    counting().foreachBatch(lambda rows, step: None).start().awaitTermination(3 * PATIENCE_S)
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    elsewhere.write_text(log.read_text())
+    others: list[tuple[str, ResultStreamWriter]] = [
+        ("its query was '.*device, COUNT.*, and is '.*device, SUM", counting(COUNT.replace("COUNT(*)", "SUM(speed)"))),
+        ("event ordering was .*, and is ", counting(event_ordering={"late_arrival_tolerance_s": 77})),
+        ("columns of 'counts' were .*n bigint, and are .*n double",
+         counting(schema="window_end timestamp, device string, n double")),
+        ("input 'i' was recorded .path=.*events.jsonl., and is recorded .path=.*elsewhere.jsonl",
+         stream(spark, COUNT, inputs={"i": str(elsewhere)}).option("checkpointLocation", str(tmp_path / "checkpoint"))),
+    ]  # fmt: skip
+    for message, other in others:
+        with pytest.raises(CheckpointMismatch, match=message) as raised:
+            other.foreachBatch(lambda rows, step: None).start()
+        assert "pass accept_changes=True" in str(raised.value)
+        assert "up to the end of its log" in str(raised.value)
+    accepted = counting(schema="window_end timestamp, device string, n double", accept_changes=True)
+    accepted.foreachBatch(lambda rows, step: None).start().awaitTermination(3 * PATIENCE_S)
+
+
+def test_a_query_that_has_emitted_nothing_may_change(spark: SparkSession, log: Path, tmp_path: Path) -> None:
+    for schema in ("window_end timestamp, device string, n string", "window_end timestamp, device string, n bigint"):
+        writer = stream(spark, COUNT, inputs={"i": str(log)}, schema=schema, placement="process")
+        query = writer.foreachBatch(fails).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        with pytest.raises(StreamingQueryFailed, match=r"^ZeroDivisionError: of the user") as raised:
+            query.awaitTermination(3 * PATIENCE_S)
+        assert raised.value.code == "USER_CODE_FAILED"
+
+
+def fails(rows: DataFrame, step: int) -> None:
+    raise ZeroDivisionError("of the user")
+
+
+def test_events_that_are_mostly_not_used_are_warned_about(spark: SparkSession, log: Path) -> None:
+    heard: list[str] = []
+    query = "SELECT device INTO devices FROM i TIMESTAMP BY device"
+    writer = stream(spark, query, inputs={"i": str(log)}, placement="process", on_notice=heard.append)
+    running = writer.foreachBatch(lambda rows, step: None).trigger(availableNow=True).start()
+    running.awaitTermination(3 * PATIENCE_S)
+    (said,) = heard
+    assert said.startswith("input 'i': 1,000 of 1,000 events (100 %) were adjusted or rejected: InvalidInputTimeStamp")
+    assert running.status["notices"] == [said]

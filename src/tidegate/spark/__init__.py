@@ -2,7 +2,24 @@
 
 from typing import TYPE_CHECKING
 
+import pyspark
+
 from tidegate.lazy import lazy_names
+
+
+class PySparkTooOld(ImportError):
+    """The installed PySpark is older than those that Tidegate works with."""
+
+
+def _check_pyspark(version: str) -> None:
+    if version.partition(".")[0].isdecimal() and int(version.partition(".")[0]) < 4:
+        raise PySparkTooOld(
+            f'PySpark {version} is installed, and Tidegate needs 4.0 to 4.3: pip install "tidegate[spark]", and a '
+            "cluster of the same version"
+        )
+
+
+_check_pyspark(pyspark.__version__)
 
 if TYPE_CHECKING:
     from tidegate.spark.queries.evaluation import rejected, sql
@@ -12,7 +29,9 @@ if TYPE_CHECKING:
     from tidegate.spark.runner import SparkRunner
     from tidegate.spark.session import end_java, spark_context
     from tidegate.spark.stream_writer import ResultStreamWriter, stream
-    from tidegate.spark.streaming.query import StreamingQuery
+    from tidegate.spark.streaming.checkpoint import CheckpointMismatch
+    from tidegate.spark.streaming.query import StreamingQuery, StreamingQueryFailed
+    from tidegate.spark.streaming.sinks import UnknownFormat
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -24,16 +43,22 @@ else:
             "tidegate.spark.runner": ("SparkRunner",),
             "tidegate.spark.session": ("end_java", "spark_context"),
             "tidegate.spark.stream_writer": ("ResultStreamWriter", "stream"),
-            "tidegate.spark.streaming.query": ("StreamingQuery",),
+            "tidegate.spark.streaming.checkpoint": ("CheckpointMismatch",),
+            "tidegate.spark.streaming.query": ("StreamingQuery", "StreamingQueryFailed"),
+            "tidegate.spark.streaming.sinks": ("UnknownFormat",),
         },
     )
 
 __all__ = [
+    "CheckpointMismatch",
     "EventsOfFrame",
+    "PySparkTooOld",
     "ReferenceOfFrame",
     "ResultStreamWriter",
     "SparkRunner",
     "StreamingQuery",
+    "StreamingQueryFailed",
+    "UnknownFormat",
     "end_java",
     "events",
     "reference",

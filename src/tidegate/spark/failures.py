@@ -6,22 +6,18 @@ Spark wraps the reason in exceptions of its own, in Java and in Python, with pag
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import JobError
 from tidegate.job.runtime.placement import WorkersLost
+from tidegate.spark.streaming.causes import MORE_MEMORY, OUT_OF_MEMORY, first_line, messages_of
 
 FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 """What a call of Spark raises."""
 
-_MORE_MEMORY = (
-    "if it ran out of memory, give executors more (spark.executor.memory, spark.executor.memoryOverhead), use more "
-    "shards, or read less at a time (--max-events-per-step)"
-)
 _GONE = re.compile(
     r"stopped SparkContext|SparkContext was shut ?down|SparkContext has been shutdown|Answer from Java side is empty"
     r"|Application has been killed|All masters are unresponsive"
@@ -31,7 +27,7 @@ _DIED = {
     re.compile(r"ExecutorLostFailure|Remote RPC client disassociated|Worker lost|ExecutorDeadException"): (
         "an executor was lost"
     ),
-    re.compile(r"java\.lang\.OutOfMemoryError|\bMemoryError\b"): "an executor ran out of memory",
+    OUT_OF_MEMORY: "an executor ran out of memory",
     re.compile(r"FetchFailed|MetadataFetchFailed|Failed to connect to|Could not find block|Connection reset"): (
         "an executor could not be reached"
     ),
@@ -39,7 +35,6 @@ _DIED = {
 _EXIT_CODE = re.compile(r"exited with code (\d+)|exit code (\d+)|exitCode (\d+)")
 _KILLED = 137
 _TOO_LARGE = "spark.driver.maxResultSize"
-_MOST_CAUSES = 10
 
 
 def failure_of(error: BaseException) -> Exception:
@@ -48,10 +43,10 @@ def failure_of(error: BaseException) -> Exception:
     Returns:
         `WorkersLost` if the call can be made again, `UnavailableError` if Spark has stopped, otherwise a `JobError`.
     """
-    text = "\n".join(_messages(error))
+    text = "\n".join(messages_of(error))
     if isinstance(error, ConnectionError | EOFError | Py4JNetworkError) or _GONE.search(text) or not text:
         return UnavailableError(
-            f"Spark has stopped within a step ({_first_line(text) or type(error).__name__}); its output is in "
+            f"Spark has stopped within a step ({first_line(text) or type(error).__name__}); its output is in "
             "spark.log in the state folder, and the next run resumes after the last committed result"
         )
     if _TOO_LARGE in text:
@@ -63,34 +58,16 @@ def failure_of(error: BaseException) -> Exception:
         if pattern.search(text):
             code = next((int(number) for found in _EXIT_CODE.finditer(text) for number in found.groups() if number), 0)
             how = " (killed, exit code 137)" if code == _KILLED else f" (exit code {code})" if code else ""
-            return WorkersLost(f"{what} within a step on Spark{how}; {_MORE_MEMORY}")
+            return WorkersLost(f"{what} within a step on Spark{how}; {MORE_MEMORY}")
     return JobError(f"a step failed on Spark: {last_line(error)}")
 
 
 def last_line(error: BaseException) -> str:
     """Extract the task's Python error from Spark's report, which has it between two tracebacks."""
-    lines = [line.strip() for message in _messages(error) for line in message.splitlines()]
+    lines = [line.strip() for message in messages_of(error) for line in message.splitlines()]
     named = [
         line
         for line in lines
         if ": " in line and not line.startswith(("File ", "at ", "Driver stacktrace", "SQLSTATE"))
     ]
     return named[-1] if named else (lines[0] if lines else "no reason given")
-
-
-def _messages(error: BaseException) -> Iterator[str]:
-    """Yield the messages of an error and of its causes in Java."""
-    if not isinstance(error, Py4JJavaError):
-        if str(error):
-            yield str(error)
-        return
-    cause = error.java_exception
-    for _ in range(_MOST_CAUSES):
-        if cause is None:
-            return
-        yield str(cause.toString())
-        cause = cause.getCause()
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -262,6 +262,9 @@ class SparkPlacement:
         The arrival lower bound of an idle log rises all the time. Results that wait for it may wait a little longer.
         """
         complete = order.complete_with({}, self._program)
+        if self._complete is not None and self._complete.slowest >= order.settled_at and not self._by_substream:
+            # The shards hold nothing that time alone would release, and learn the time with the next events.
+            return Outcome([], [], complete, state_bytes=self._state_bytes)
         now = time.monotonic()
         if complete != self._complete and (complete.slowest == END_OF_TIME or now - self._ran_at > _REST_S):
             return None

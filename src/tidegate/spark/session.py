@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -29,9 +27,10 @@ from tidegate.job import JobError
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, check_executors
+from tidegate.spark.java import forget_ended_java, start_java
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
-_SAYS_WHY = re.compile(r"\b(Error|Exception|Invalid|Unrecognized|Could not|must be)\b|Error:|Exception:")
+_REACHED_WITHIN_S = 5.0
 
 
 @contextlib.contextmanager
@@ -62,6 +61,8 @@ def spark_context(
     # py4j's complaints when its other end ends first are of no interest to the person who stopped it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
+    # A configuration asks Java if there is one.
+    forget_ended_java()
     conf = SparkConf()
     if master.startswith("local") and hasattr(socket, "AF_UNIX"):
         # Over loopback TCP, each task of Python waits 40 ms for a delayed acknowledgement (Spark 4.1 and later).
@@ -78,11 +79,11 @@ def spark_context(
         .setAll(list(settings.conf.items()))
     )
     path = log_file or Path(tempfile.gettempdir()) / f"tidegate-spark-{os.getpid()}.log"
+    _check_reachable(master)
     try:
-        with _stderr_to(path):
-            context = _start(conf)
+        context = _start(conf, path)
     except Exception as error:
-        raise JobError(f"Spark did not start on {master}: {_reason(error, path)}; its output is in {path}") from error
+        raise JobError(f"Spark did not start on {master}: {_reason(error)}; its output is in {path}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     _silence_accumulators(context)
     if not master.startswith("local"):
@@ -145,7 +146,28 @@ def end_java(patience_s: float = 10) -> None:
         process.wait(patience_s)
 
 
-def _start(conf: SparkConf) -> SparkContext:
+def _check_reachable(master: str) -> None:
+    """Check that something listens where a standalone master should; Spark would say after a minute that it gives up.
+
+    Raises:
+        JobError: nothing does.
+    """
+    if not master.startswith("spark://"):
+        return
+    refusals = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            return  # Spark says what a URL has to be
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _REACHED_WITHIN_S).close()
+            return
+        except OSError as error:
+            refusals.append(f"{address}: {error.strerror or error}")
+    raise JobError(f"Spark did not start on {master}: no master answers at {'; '.join(refusals)}")
+
+
+def _start(conf: SparkConf, log_file: Path) -> SparkContext:
     """Start a context in a thread of its own, so that a signal interrupts the wait and not the start.
 
     An interrupted start removes the folder in which Java is to write its port. Java then neither continues nor ends,
@@ -155,7 +177,7 @@ def _start(conf: SparkConf) -> SparkContext:
 
     def start() -> None:
         try:
-            started.set_result(SparkContext(conf=conf))
+            started.set_result(SparkContext(conf=conf, gateway=start_java(conf, log_file)))
         except BaseException as error:
             started.set_exception(error)
 
@@ -168,29 +190,10 @@ def _start(conf: SparkConf) -> SparkContext:
         raise
 
 
-@contextlib.contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Redirect Java's output to a file: its process keeps the descriptor that it inherited when it started."""
-    kept = os.dup(2)
-    with path.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def _reason(error: BaseException, log_file: Path) -> str:
-    """Return the line that says why Spark did not start, from Java's exception or from what Java wrote."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        return "there is no Java; install Java 17 or newer (java -version)"
+def _reason(error: BaseException) -> str:
+    """Return the line that says why Spark did not start."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, Py4JJavaError):
         # The first line is py4j's own, the second has Java's exception after a colon.
         lines = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines
-        return lines[0]
-    with contextlib.suppress(OSError):
-        written = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        lines = [line.strip() for line in written if _SAYS_WHY.search(line)] or lines
     return lines[0] if lines else type(error).__name__

@@ -40,6 +40,8 @@ class StreamSettings:
     Attributes:
         start: output start time in ticks; None resumes, or starts at the log's beginning.
         accept_missing: continue although events were removed from the log before they were read.
+        accept_changes: continue from the checkpoint of another query; else it is refused.
+        on_notice: called with what the query has to say.
         until_caught_up: end once everything that was there at the beginning has been processed.
         max_events_per_step: how much of a backlog one step reads.
         where: where the keyed side runs.
@@ -48,6 +50,8 @@ class StreamSettings:
 
     start: int | None = None
     accept_missing: bool = False
+    accept_changes: bool = False
+    on_notice: Callable[[str], None] | None = None
     until_caught_up: bool = False
     max_events_per_step: int = 1_000_000
     where: WhereRun = WhereRun.SPARK
@@ -65,11 +69,14 @@ class StreamRun:
         log: ProgressLog,
         tables: Mapping[str, OutputTable],
         sinks: Sequence[Sink],
+        claim: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
             tables: by output, what its rows become.
             sinks: what a stop interrupts.
+            claim: notes whose the checkpoint is; called once the query has it for itself, and with each output whose
+                columns become known.
         """
         self._spark = spark
         # The steps have settings of their own, which must not change those of the user's session.
@@ -79,6 +86,7 @@ class StreamRun:
         self._log = log
         self._tables = tables
         self._sinks = sinks
+        self._claim = claim
         self._thread = StepThread()
         self._placements: list[_StreamPlacement] = []
         self._is_stopping: Callable[[], bool] = lambda: False
@@ -108,6 +116,7 @@ class StreamRun:
         ):
             if not is_local and settings.where is not WhereRun.PROCESS:
                 self._check_shared(opened.folder)
+            self._claim()
             control.note_opened()
 
             def should_stop() -> bool:
@@ -169,13 +178,18 @@ class StreamRun:
     def _places(self, opened: OpenRun) -> Places:
         encoders = dict(opened.encoders)
         for name, table in self._tables.items():
-            table.on_known = functools.partial(_encode_as, encoders, name)
+            table.on_known = functools.partial(self._note_columns, encoders, name)
         here = in_this_process(self._job.policy)
         if self._settings.where is WhereRun.PROCESS:
             return here
         policy = PlacementPolicy() if self._settings.where is WhereRun.AUTO else None
         cores = functools.partial(parallelism, self._spark)
         return Places(here.here, lambda program: self._placement(program, opened, encoders), policy, cores)
+
+    def _note_columns(self, encoders: dict[str, Encoder], output: str, as_table: AsTable) -> None:
+        """Let executors encode the rows of an output from the next step on, now that its columns are known."""
+        encoders[output] = ArrowEncoder(as_table)
+        self._claim()
 
     def _placement(self, program: Program, opened: OpenRun, encoders: Mapping[str, Encoder]) -> SparkPlacement:
         shards = self._settings.shards or parallelism(self._spark)
@@ -233,8 +247,3 @@ class _StreamPlacement(SparkPlacement):
         if not self._ended:
             self._ended = True
             super().close()
-
-
-def _encode_as(encoders: dict[str, Encoder], output: str, as_table: AsTable) -> None:
-    """Let executors encode the rows of an output from the next step on."""
-    encoders[output] = ArrowEncoder(as_table)

@@ -6,7 +6,6 @@ The names are those of ``pyspark.sql.streaming.DataStreamWriter``, so that a Spa
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import tempfile
 import uuid
@@ -15,16 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.durable_files import make_folders, replace_file
 from tidegate.job import Job, JobDefinition, JobError
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.config.spark_settings import WhereRun
 from tidegate.spark.queries.arguments import QueryArguments, job_of, time_of
 from tidegate.spark.stream_run import StreamRun, StreamSettings
+from tidegate.spark.streaming.checkpoint import Checkpoint, CheckpointOwner
 from tidegate.spark.streaming.parts import Part, frame_of
 from tidegate.spark.streaming.progress import ProgressLog, QueryIdentity
 from tidegate.spark.streaming.query import QueryControl, StreamingQuery
@@ -33,7 +31,6 @@ from tidegate.spark.streaming.sinks import Sink, SinkChoice, sink_of
 from tidegate.spark.streaming.steps import Delivery, Handed, HandOver, StepSection
 
 _CALLER = "tidegate.spark.stream"
-_METADATA = "metadata"
 _UNITS_S = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "m": 60, "hour": 3600, "h": 3600}
 
 
@@ -60,6 +57,8 @@ def stream(
     shards: int | None = None,
     max_events_per_step: int = 1_000_000,
     accept_missing: bool = False,
+    accept_changes: bool = False,
+    on_notice: Callable[[str], None] | None = None,
 ) -> ResultStreamWriter:
     """Prepare a query over live inputs, whose results are written like a streaming DataFrame's.
 
@@ -81,6 +80,10 @@ def stream(
         shards: how many parts the state has on executors; the default is the number of cores.
         max_events_per_step: how much of a backlog one step reads.
         accept_missing: continue although events were removed from an input before they were read.
+        accept_changes: continue from a checkpoint of another query, other inputs or other columns, where its results
+            end. Else such a checkpoint is refused.
+        on_notice: called with what the query has to say, such as events that it skipped, in the query's thread. It is
+            also logged as warnings of the logger ``tidegate.spark.stream``, and kept in ``query.status["notices"]``.
 
     Returns:
         A writer, like ``DataFrame.writeStream``.
@@ -103,6 +106,8 @@ def stream(
     settings = StreamSettings(
         start=time_of("start", start, _CALLER),
         accept_missing=accept_missing,
+        accept_changes=accept_changes,
+        on_notice=on_notice,
         max_events_per_step=max_events_per_step,
         where=where,
         shards=shards,
@@ -309,11 +314,17 @@ class ResultStreamWriter:
                 "only output that you want: stream(…, output=NAME)"
             )
         with contextlib.ExitStack() as opened:
-            folder = self._state_folder(choices, opened)
-            identity = QueryIdentity(_identity_at(folder), str(uuid.uuid4()), self._query_name)
-            job = job_of(replace(self._arguments, state_dir=folder), _CALLER)
+            checkpoint = self._checkpoint_for(choices, opened)
+            identity = QueryIdentity(checkpoint.identity(), str(uuid.uuid4()), self._query_name)
+            job = job_of(replace(self._arguments, state_dir=checkpoint.folder), _CALLER)
             sinks = {name: sink_of(self._spark, choice, _owner(identity, name)) for name, choice in choices.items()}
             tables = {name: self._table(job, name) for name in wanted}
+
+            def owner() -> CheckpointOwner:
+                return CheckpointOwner.of(job, {name: table.columns for name, table in tables.items()})
+
+            if not self._settings.accept_changes:
+                checkpoint.check(owner())
             handed = {name: Handed() for name in wanted}
             deliveries = {
                 name: Delivery(tables[name], _hand_over(self._spark, sink), handed[name])
@@ -330,7 +341,13 @@ class ResultStreamWriter:
             )
             settings = replace(self._settings, until_caught_up=self._trigger.available_now)
             run = StreamRun(
-                self._spark, replace(job, definition=definition), settings, log, tables, list(sinks.values())
+                self._spark,
+                replace(job, definition=definition),
+                settings,
+                log,
+                tables,
+                list(sinks.values()),
+                lambda: checkpoint.claim(owner()),
             )
             temporary = opened.pop_all()
 
@@ -338,11 +355,11 @@ class ResultStreamWriter:
                 with temporary:
                     run.live(control)
 
-            control = QueryControl(self._trigger.interval_s)
+            control = QueryControl(self._trigger.interval_s, self._settings.on_notice)
             return StreamingQuery(log, control, life, run.interrupt, _stop_timeout_s(self._spark)).begin()
 
-    def _state_folder(self, choices: Mapping[str, SinkChoice], opened: contextlib.ExitStack) -> Path:
-        """Return the query's state folder; one that nobody named is deleted with ``opened``.
+    def _checkpoint_for(self, choices: Mapping[str, SinkChoice], opened: contextlib.ExitStack) -> Checkpoint:
+        """Return the query's checkpoint; one that nobody named is deleted with ``opened``.
 
         Raises:
             JobError: a checkpoint location is needed, or is no folder that can be used.
@@ -352,9 +369,9 @@ class ResultStreamWriter:
             root = self._spark.conf.get("spark.sql.streaming.checkpointLocation", None)
             location = None if root is None else f"{root.rstrip('/')}/{self._query_name or uuid.uuid4()}"
         if location is not None:
-            return _local_folder(location)
+            return Checkpoint.at(location)
         if all(choice.keeps_nothing for choice in choices.values()):
-            return Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-stream-")))
+            return Checkpoint(Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-stream-"))))
         raise JobError(
             "checkpointLocation is missing: set option('checkpointLocation', FOLDER), a folder that the driver and all "
             "executors share"
@@ -382,36 +399,6 @@ def _owner(identity: QueryIdentity, output: str) -> str:
 def _described(definition: JobDefinition, source: str) -> str:
     section = next(one for name, one in definition.inputs.items() if name.lower() == source.lower())
     return f"Tidegate[{section.type}: {source}]"
-
-
-def _identity_at(folder: Path) -> str:
-    """Return the identity of the query that a folder belongs to, kept where Spark keeps that of its queries.
-
-    Raises:
-        JobError: the folder belongs to a query of Spark's own, or cannot be used.
-    """
-    path = folder / _METADATA
-    try:
-        if (folder / "offsets").exists():
-            raise JobError(f"the checkpoint {folder} belongs to a query of Structured Streaming; choose another folder")
-        if not path.exists():
-            make_folders(folder)
-            replace_file(path, json.dumps({"id": str(uuid.uuid4())}).encode())
-        return str(uuid.UUID(json.loads(path.read_text(encoding="utf-8"))["id"]))
-    except OSError as error:
-        raise JobError(f"cannot use the checkpoint {folder}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError):
-        raise JobError(f'{path} is damaged: expected the identity of a query, as {{"id": UUID}}') from None
-
-
-def _local_folder(location: str) -> Path:
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        return Path(parts.path if parts.scheme else location).absolute()
-    hint = f"; as a mounted folder, this one is /dbfs{parts.path}" if parts.scheme == "dbfs" else ""
-    raise JobError(
-        f"checkpointLocation is a folder that the driver and all executors have mounted, got {location}{hint}"
-    )
 
 
 def _stop_timeout_s(spark: SparkSession) -> float | None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.job.logs import runner_of
+from tidegate.client import ConnectionString
+from tidegate.client.producer import OutgoingEvent, Producer
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job, run_job
 from tidegate.job.run.journal import Journal
+from tidegate.job.run.run import Ending
 from tidegate.ordering import format_time, parse_time
+from tidegate.server import BackgroundServer
 
 START = parse_time("2026-01-01T00:00:00Z")
 
@@ -59,7 +66,8 @@ def write_job(
     (folder / "log.jsonl").write_text("\n".join(lines), encoding="utf-8")
     job = folder / "job.toml"
     job.write_text(
-        f'name = "crash"\n{settings}\nquery = """{query}"""\n[event_ordering]\n{ordering}\n'
+        f'name = "crash"\ndata_error_warning_share = 1\n{settings}\nquery = """{query}"""\n'
+        f"[event_ordering]\n{ordering}\n"
         f'[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n{outputs}',
         encoding="utf-8",
     )
@@ -267,3 +275,50 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypat
     assert outputs_of(tmp_path / "full") == outputs_of(tmp_path / "whole")
     assert any("No space left on device; waiting, 30 s at most" in text for text in said)
     assert any("is back after" in text for text in said)
+
+
+LIVE = """
+name = "live"
+query = "SELECT {what} AS n INTO counts FROM i TIMESTAMP BY t {grouped}"
+[event_ordering]
+late_arrival_tolerance_s = {late_s}
+[inputs.i]
+type = "eventhub"
+connection_string = "{string};EntityPath=live"
+[outputs.counts]
+type = "file"
+path = "counts.jsonl"
+"""
+
+
+@contextmanager
+def live_job(folder: Path, late_s: float, age_s: float, what: str = "1", grouped: str = "") -> Iterator[Job]:
+    """Yield a job over a hub that gets no more events than one, which says that it happened so long ago."""
+    config = NamespaceConfig(name="n", event_hubs=(EventHubConfig(name="live", partition_count=1),))
+    with BackgroundServer(config, folder / "data") as server:
+        producer = Producer(ConnectionString.parse(server.connection_string, "live"))
+        producer.open_partition("0")
+        body = json.dumps({"t": format_time(time.time_ns() // 100 - int(age_s * 1e7))}).encode()
+        producer.publish_to_partitions({"0": [producer.encoded("0", OutgoingEvent(body), 0)]})
+        producer.close()
+        text = LIVE.format(late_s=late_s, what=what, grouped=grouped, string=server.connection_string)
+        (folder / "job.toml").write_text(text, encoding="utf-8")
+        yield load_job(folder / "job.toml")
+
+
+def test_a_run_until_caught_up_ends_once_the_results_of_its_backlog_are_out(tmp_path: Path) -> None:
+    with live_job(tmp_path, late_s=50, age_s=49.5) as job:
+        began = time.monotonic()
+        assert run_job(job, until_caught_up=True).why is Ending.CAUGHT_UP
+    # Not only when the watermark has passed the time at which the run began, which takes the late tolerance.
+    assert time.monotonic() - began < 40
+    assert json.loads((tmp_path / "counts.jsonl").read_text())["n"] == 1
+
+
+@pytest.mark.slow
+def test_a_run_until_caught_up_says_what_it_waits_for(tmp_path: Path) -> None:
+    notices: list[str] = []
+    with live_job(tmp_path, 2, 0, "COUNT(*)", "GROUP BY TumblingWindow(second, 1)") as job:
+        assert run_job(job, until_caught_up=True, notice=notices.append).why is Ending.CAUGHT_UP
+    assert "the last results wait until no late event can change them: the watermark has to reach 20" in notices[0]
+    assert "the run ends after 3 s at the latest" in notices[0]

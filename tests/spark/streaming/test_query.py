@@ -19,7 +19,7 @@ from tidegate.spark.streaming.query import QueryControl, StreamingQuery
 def query(life: Callable[[QueryControl], None], **settings: object) -> StreamingQuery:
     log = ProgressLog(QueryIdentity("id", "run", "name"), {}, {}, {})
     interrupt = settings.pop("interrupt", lambda: None)
-    control = QueryControl(settings.pop("interval_s", 0.0))
+    control = QueryControl(settings.pop("interval_s", 0.0), settings.pop("on_notice", None))
     return StreamingQuery(log, control, life, interrupt, **settings)
 
 
@@ -70,8 +70,9 @@ def test_what_ends_it_later_is_raised_to_those_who_wait() -> None:
     with pytest.raises(StreamingQueryException, match="ZeroDivisionError: in foreachBatch") as raised:
         running.awaitTermination(PATIENCE_S)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
-    assert "id = id, runId = run" in str(running.exception())
-    assert running.status["message"] == "Terminated with exception: in foreachBatch"
+    assert str(running.exception()) == "ZeroDivisionError: in foreachBatch [query name, id = id, runId = run]"
+    assert raised.value.code == "USER_CODE_FAILED"
+    assert running.status["message"] == "Terminated with exception: ZeroDivisionError: in foreachBatch"
     with pytest.raises(StreamingQueryException):
         running.processAllAvailable()
     running.stop()
@@ -101,6 +102,23 @@ def test_what_a_run_says_is_logged_and_in_the_status(caplog: pytest.LogCaptureFi
     assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
         ("tidegate.spark.stream", "WARNING", said)
     ]
+
+
+def test_what_a_run_says_reaches_a_function_whose_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[str] = []
+
+    def on_notice(text: str) -> None:
+        heard.append(text)
+        raise ZeroDivisionError("of the user")
+
+    def says(control: QueryControl) -> None:
+        control.note_opened()
+        control.notice("5 events were skipped")
+
+    ended = query(says, on_notice=on_notice).begin()
+    ended.awaitTermination()
+    assert heard == ["5 events were skipped"]
+    assert "on_notice failed" in caplog.text
 
 
 def test_a_stop_ends_a_pause_between_attempts() -> None:

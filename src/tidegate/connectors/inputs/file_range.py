@@ -165,9 +165,17 @@ def row_arrivals(bodies: Sequence[bytes], format_: Format, arrivals: Arrivals) -
     A column gives arrivals; a row with no value or an earlier one gets the arrival of the row before. So arrivals never
     decrease.
     """
+    return placed_rows(bodies, format_, arrivals)[0]
+
+
+def placed_rows(bodies: Sequence[bytes], format_: Format, arrivals: Arrivals) -> tuple[Int64Array, int]:
+    """Return when each row arrived, see `row_arrivals`, and how many rows say that they arrived before the one before.
+
+    Those are not in the order of their arrival.
+    """
     least, column = arrivals
     if column is None:
-        return np.full(len(bodies), least, dtype=np.int64)
+        return np.full(len(bodies), least, dtype=np.int64), 0
     path: Path = (column,)
     decoder = decoder_of(Wanted((path,)), format_ if isinstance(bodies, TableBodies) else JSON)
     decoded = decoder.decode(bodies)
@@ -175,4 +183,6 @@ def row_arrivals(bodies: Sequence[bytes], format_: Format, arrivals: Arrivals) -
     known = np.where(times.kinds == Kind.DATETIME, times.int_values(), np.int64(NO_TIME))
     found = np.full(len(bodies), least, dtype=np.int64)
     np.maximum.at(found, decoded.events, known)
-    return np.maximum.accumulate(found)
+    running = np.maximum.accumulate(found)
+    misplaced = (known != NO_TIME) & (known < running[decoded.events])
+    return running, int(np.count_nonzero(misplaced))

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from tidegate.blobs import Blob, BlobError, BlobSource, Place, open_source
 from tidegate.connectors.inputs.file_index import FileIndex, TakenFile
-from tidegate.connectors.inputs.file_range import Arrivals, FileRange, FileRows, captured_rows, file_rows, row_arrivals
+from tidegate.connectors.inputs.file_range import Arrivals, FileRange, FileRows, captured_rows, file_rows, placed_rows
 from tidegate.connectors.inputs.file_settings import FileSettings
 from tidegate.connectors.inputs.kinds import (
     INPUTS,
@@ -42,6 +42,7 @@ from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 LOOK_EVERY_S = 1.0
 _STORE_UNAVAILABLE_S = 600
 _logger = logging.getLogger(__name__)
+_MOST_MISPLACED = 0.1
 _FOLDER = "files"
 CAPTURE = "capture"
 _ONLY_PARTITION = "0"
@@ -134,6 +135,8 @@ class FilesLog:
             raise InputError(f"input '{self._name}': {error}") from error
         self._files: dict[str, list[TakenFile]] = {}
         self._known: dict[str, Blob] = {}
+        self._rows_seen = self._misplaced = 0
+        self._said_order = False
         index = None if folder is None else folder / _FOLDER / f"{name.lower()}.jsonl"
         self._index = FileIndex(index, live=opening.live)
         for partitions, taken in self._index.read():
@@ -311,16 +314,36 @@ class FilesLog:
             arrivals: Arrivals = (floor, column)
             last = floor
             if column is not None and len(rows):
-                last = int(row_arrivals(rows, form, arrivals)[-1])
+                times, misplaced = placed_rows(rows, form, arrivals)
+                last = int(times[-1])
                 if last == NO_TIME:
                     raise InputError(
                         f"input '{self._name}': no row of {blob.name} says in '{column}' when it arrived; "
                         "that is a time such as 2019-01-01T12:07:00.0000000Z"
                     )
+                self._note_order(blob, len(rows), misplaced)
             first = before[-1].first + before[-1].count if before else 0
             taken = TakenFile(blob, partition, first, len(rows), floor, last)
             self._add(taken)
             yield taken
+
+    def _note_order(self, blob: Blob, rows: int, misplaced: int) -> None:
+        """Warn once if files are read in another order than that in which their rows say they arrived."""
+        self._rows_seen += rows
+        self._misplaced += misplaced
+        if self._said_order or self._misplaced <= _MOST_MISPLACED * self._rows_seen:
+            return
+        self._said_order = True
+        _logger.warning(
+            "input '%s': up to %s, %s of %s rows arrived before the row before them, by their column '%s', and are "
+            "taken to have arrived with it. Files are read in the order of their modification; write them in the order "
+            "of arrival, or leave out arrival_column",
+            self._name,
+            blob.name,
+            f"{self._misplaced:,}",
+            f"{self._rows_seen:,}",
+            self._definition.arrival_column,
+        )
 
     def _captured(self, settled: Iterable[tuple[Blob, Place]]) -> Iterator[TakenFile]:
         """Yield files of Capture in the order of their own numbers, which must have no gaps."""

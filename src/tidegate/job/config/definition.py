@@ -141,6 +141,13 @@ class JobDefinition(Section):
         description="what happens to a result that an output rejects: it is dropped, or ends the job; the service's "
         "names work too: `Drop`, `Stop`, and `Retry` for `stop`",
     )
+    data_error_warning_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="warn when more than this share of the events of an input was adjusted or rejected in a run, for "
+        "each kind of data error once; 1: never",
+    )
     seal_every_s: float = Field(
         default=300,
         ge=0,

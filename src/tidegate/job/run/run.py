@@ -16,6 +16,7 @@ from tidegate.engine import Program, ResultRows
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
 from tidegate.job.run.deaths import Deaths
+from tidegate.job.run.event_quality import EventQuality
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.placement_policy import PlacementPolicy
@@ -40,11 +41,12 @@ from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, gauges
 from tidegate.job.runtime.task import Task, local_runner
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
-from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 # A job that has been idle for ten seconds looks four times a second, so that many idle jobs cost little.
 _IDLE_S, _IDLE_GROWTH, _LONGEST_IDLE_S = 0.05, 1.02, 0.25
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
+_SAY_AFTER_S = 1.0
 
 
 Done = TypeVar("Done")
@@ -124,8 +126,9 @@ class RunSettings:
 
     Attributes:
         until: ticks; only results before this time leave, and the run ends when they all have.
-        until_caught_up: end when every event that was there at the beginning has been read, and the watermark has
-            passed the last one's arrival or cannot.
+        until_caught_up: end when every event that was there at the beginning has been read, and every result that
+            they take part in has been emitted; those of events so recent that late ones may still change them are
+            waited for as long as the late tolerance, at most a minute, after saying so.
         max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
         parallelism: how many tasks a step has at most.
     """
@@ -269,6 +272,8 @@ class _Run:
         )
         self._last: Step | None = None
         self._number = 0
+        self._said_that_it_waits = False
+        self._quality = EventQuality(job.definition.data_error_warning_share)
 
     def run(self) -> RunSummary:
         """Step until there is a reason to stop."""
@@ -289,12 +294,37 @@ class _Run:
                 return self._finish(Ending.UNTIL_REACHED)
             if step.caught_up and self._settings.until_caught_up and not has_more:
                 caught_up_at = caught_up_at or time.monotonic()
-                waited_s = time.monotonic() - caught_up_at
-                if step.watermark >= began or waited_s > self._longest_wait_s():
+                if self._backlog_is_out(step, began, time.monotonic() - caught_up_at):
                     return self._finish(Ending.CAUGHT_UP)
             self._inputs.refresh_reference_data(self._stepper)
             idle_s = self._pause(idle_s) if not step.events and not has_more else _IDLE_S
         return self._finish(Ending.STOPPED)
+
+    def _backlog_is_out(self, step: Step, began: int, waited_s: float) -> bool:
+        """Return whether a run that has read everything can end, as it has emitted what it waits for or need not wait.
+
+        Args:
+            began: ticks; results up to there are wanted.
+        """
+        awaited = min(began, self._stepper.settled_at)
+        if step.watermark >= awaited:
+            return True
+        longest_s = self._longest_wait_s()
+        reached = "there is none yet" if step.watermark == NO_TIME else f"it is at {format_time(step.watermark)}"
+        if waited_s > longest_s:
+            self._hooks.notice(
+                f"the run ends before all results of the events that it has read are final: the watermark would have "
+                f"to reach {format_time(awaited)}, and {reached}; a later run emits them"
+            )
+            return True
+        if waited_s > _SAY_AFTER_S and not self._said_that_it_waits:
+            self._said_that_it_waits = True
+            self._hooks.notice(
+                "everything that was there has been read; the last results wait until no late event can change them: "
+                f"the watermark has to reach {format_time(awaited)}, and {reached}; the run ends after "
+                f"{longest_s:.0f} s at the latest"
+            )
+        return False
 
     def _pause(self, idle_s: float) -> float:
         """Pause before the next step of an idle job, and return how long to pause after that one."""
@@ -314,6 +344,7 @@ class _Run:
         if step.result_count or side_rows:
             self._inputs.make_durable()
         self._coordinator.accept_step(step, side_rows, self._stepper)
+        self._warn(self._quality.note(step))
         times = StepTimes(began_ns, computed_ns, time.time_ns())
         if self._hooks.timed is not None:
             self._hooks.timed(step, times)
@@ -459,8 +490,13 @@ class _Run:
         on_spark = places.on_spark is not None and (places.placement_policy is None or places.placement_policy.on_spark)
         return places.on_spark if on_spark and places.on_spark is not None else places.here
 
+    def _warn(self, warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            self._hooks.notice(warning)
+
     def _finish(self, why: Ending) -> RunSummary:
         self._coordinator.finish(self._stepper)
+        self._warn(self._quality.at_end())
         if self._placement is not None and self._seals.is_due_at_stop(self._last):
             self._seals.seal(self._stepper, self._placement)
         if self._placement is not None:

@@ -24,6 +24,7 @@ class StepOrder:
         idle: how far timelines have come that the step does not read.
         read: the timelines that it reads.
         timelines: all of them, as the keyed side knows them.
+        settled_at: ticks; once results before this time are complete, the events read before the step have no more.
     """
 
     released: int
@@ -33,6 +34,7 @@ class StepOrder:
     idle: Mapping[Timeline, Reached] = field(default_factory=dict)
     read: frozenset[Timeline] = frozenset()
     timelines: tuple[Timeline, ...] = ()
+    settled_at: int = END_OF_TIME
 
     def complete_with(self, read: Mapping[Timeline, Reached], program: Program) -> Completeness:
         """Return what is complete once the tasks have reported the timelines that they have read.

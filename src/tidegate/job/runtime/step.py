@@ -311,6 +311,12 @@ class Stepper:
         """Ticks: no row with a later time has been computed yet, by a task or here."""
         return max(self.released, self._timelines.latest_time)
 
+    @property
+    def settled_at(self) -> int:
+        """Ticks: when results before this time are complete, those of all events read so far have been emitted."""
+        latest = self._timelines.latest_event_time
+        return NO_TIME if latest == NO_TIME else latest + self._program.lookback_ticks + 1
+
     def preview(self) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them."""
         return self._placement.preview(self._order(END_OF_TIME, {}, {}, ()))
@@ -344,7 +350,8 @@ class Stepper:
         known = sorted({(name, "") for name, _ in ends} if self._policy.merged else ends)
         reach = max(until, self._resumed.until) if self._resumed.before != NO_TIME else until
         emission = EmissionRange(self._start, reach, self._resumed.before, self._resumed.until)
-        return StepOrder(self.released, dict(self.ahead), until, emission, idle, frozenset(read), tuple(known))
+        ahead, settled_at = dict(self.ahead), self.settled_at
+        return StepOrder(self.released, ahead, until, emission, idle, frozenset(read), tuple(known), settled_at)
 
     def _note_emission(self, order: StepOrder, complete: Completeness) -> None:
         """Note what has been emitted; outputs with a shorter delay than others get ahead of the slowest."""

@@ -253,6 +253,15 @@ class Timelines:
         return {at: self._reached(at, end) for at, end in ends.items() if at not in ranges and at[0] not in read}
 
     @property
+    def latest_event_time(self) -> int:
+        """Ticks: the largest System.Timestamp of an event read so far; NO_TIME before the first."""
+        times = [
+            int(carry.max_times.max(initial=NO_TIME)) if isinstance(carry, SubstreamCarry) else carry.max_time
+            for carry in self.carries.values()
+        ]
+        return max(times, default=NO_TIME)
+
+    @property
     def latest_time(self) -> int:
         """Ticks: no event read so far has a later System.Timestamp."""
         times = [

@@ -25,6 +25,7 @@ from tidegate.engine import FORMATS, JSON, Format, TableBodies
 from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS
 from tidegate.engine.decoding.tables import Table
 from tidegate.engine.expressions.needs import Need
+from tidegate.ordering import TICKS_PER_SECOND, format_time
 from tidegate.sql.plan.nodes import Type
 
 Named: TypeAlias = str | Column
@@ -38,6 +39,9 @@ _SYSTEM_COLUMNS = frozenset({*map(str.lower, (*HUB_COLUMNS, *BLOB_COLUMNS)), "io
 _DETAILS = ("offset", "publisher", "partitionKey", "properties", "systemProperties")
 # The format of files whose rows come in typed columns, as those of a DataFrame do.
 _OF_COLUMNS = Format("parquet")
+_NO_PARTITION = "NULL"
+_BACK_TICKS = TICKS_PER_SECOND
+_FEW_STEPS_BACK, _MOST_STEPS_BACK = 10, 0.01
 _TIMES = (types.TimestampType, types.TimestampNTZType)
 
 
@@ -227,6 +231,7 @@ class Layout:
         fields: the names of the fields in order; None if there is a body.
         numbered: whether there is a position that is a whole number; else events are numbered as they come.
         details: which columns of details follow, by the names of the `eventhubs` source.
+        ordered: whether there is a position, a whole number or not.
     """
 
     input: str
@@ -235,6 +240,7 @@ class Layout:
     details: tuple[str, ...]
     format: Format
     added_columns: tuple[str, ...]
+    ordered: bool = False
 
     def events(self, partition: str, rows: pa.Table, first: int) -> Events:
         """Return rows of one partition as events.
@@ -245,6 +251,12 @@ class Layout:
         Raises:
             InputError: a row has no arrival, no position, or a partition that is not a number.
         """
+        if partition == _NO_PARTITION:
+            raise InputError(
+                f"input '{self.input}': {len(rows):,} rows or more have no partition (NULL), so they are of no "
+                "timeline; give them one, such as functions.coalesce(…, functions.lit(0)), or leave them out with "
+                "df.where('… IS NOT NULL')"
+            )
         if not partition.isascii() or not partition.lstrip("-").isdigit():
             raise InputError(
                 f"input '{self.input}': the partition {partition!r} is not a whole number; pass a column of whole "
@@ -283,6 +295,46 @@ class Layout:
             )
         )
         return CapturedMessages(offsets, tuple(described))
+
+
+class ArrivalOrder:
+    """Checks that the events of a partition arrived in the order of their positions, as those of a broker do.
+
+    A broker's clock may be set back now and then. Events of which many arrived a second or more before the one before
+    them are ordered by something else, and everything that depends on arrival would be wrong.
+    """
+
+    def __init__(self, input_name: str, partition: str) -> None:
+        self._where = f"input '{input_name}', partition {partition}"
+        self._latest: int | None = None
+        self._events = 0
+        self._back = 0
+
+    def check(self, events: Events) -> None:
+        """Look at the next events.
+
+        Raises:
+            InputError: too many so far arrived before the one before them.
+        """
+        arrivals = events.arrivals
+        if not len(arrivals):
+            return
+        first = int(arrivals[0]) if self._latest is None else self._latest
+        back = np.flatnonzero(np.diff(arrivals, prepend=first) < -_BACK_TICKS)
+        self._latest = int(arrivals[-1])
+        self._events += len(arrivals)
+        self._back += len(back)
+        if self._back <= max(_FEW_STEPS_BACK, _MOST_STEPS_BACK * self._events):
+            return
+        place = int(back[-1])
+        before = first if place == 0 else int(arrivals[place - 1])
+        raise InputError(
+            f"{self._where}: the order contradicts the arrival: {self._back:,} of {self._events:,} events arrived more "
+            f"than a second before the one before them, such as number {int(events.sequence_numbers[place])}, which "
+            f"arrived at {format_time(int(arrivals[place]))} after one of {format_time(before)}. Pass to events() as "
+            "order= the position in which the broker got the events and as arrival= the time, or leave out order= to "
+            "order them by arrival"
+        )
 
 
 _WORDS = {"arrival": "arrival", "number": "position in order"}
@@ -344,7 +396,7 @@ def columns_for(found: EventsOfFrame, name: str, need: Need) -> tuple[list[Colum
     number = column_of(found.order) if found.order is not None else functions.lit(None)
     partition = functions.lit("0") if found.partition is None else column_of(found.partition)
     selected = [
-        functions.coalesce(partition.cast("string"), functions.lit("0")).alias("partition"),
+        functions.coalesce(partition.cast("string"), functions.lit(_NO_PARTITION)).alias("partition"),
         column_of(found.arrival).alias("arrival"),
         number.cast("bigint").alias("number") if numbered else number.alias("number"),
     ]
@@ -361,7 +413,8 @@ def columns_for(found: EventsOfFrame, name: str, need: Need) -> tuple[list[Colum
     order = [functions.col("number")] if found.order is not None else _by_content(found, selected, content)
     added = HUB_COLUMNS if found.system_columns else ()
     body_format = _OF_COLUMNS if found.body is None else found.format
-    return selected, order, Layout(name, fields, numbered, details, body_format, added)
+    ordered = found.order is not None
+    return selected, order, Layout(name, fields, numbered, details, body_format, added, ordered)
 
 
 def _first_of(frame: DataFrame, name: str) -> str | None:

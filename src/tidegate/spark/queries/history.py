@@ -28,7 +28,7 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.emission import Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
-from tidegate.spark.queries.frame_events import EventsOfFrame, Layout, columns_for, partitions_in
+from tidegate.spark.queries.frame_events import ArrivalOrder, EventsOfFrame, Layout, columns_for, partitions_in
 from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
@@ -113,8 +113,11 @@ class FramePlace:
 
     def _events(self, partition: str, pieces: Iterator[pa.Table]) -> Iterator[Events]:
         first, begun = 0, self.arrived_from == NO_TIME
+        order = ArrivalOrder(self.layout.input, partition) if self.layout.ordered else None
         for rows in pieces:
             events = self.layout.events(partition, rows, first)
+            if order is not None:
+                order.check(events)
             first += len(rows)
             if not begun:
                 later = events.arrivals >= self.arrived_from

@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import Events, PartitionEnd
-from tidegate.connectors.model.metrics import DataError
+from tidegate.connectors.model.metrics import INPUT_EVENTS, DataError
 from tidegate.engine import Program
 from tidegate.job.runtime.arrival_clock import OPEN_END, AnyCarry, Reached, reached
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.emission import Timeline
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task
 from tidegate.job.runtime.task import run_task
-from tidegate.ordering import NO_TIME, Policy
+from tidegate.ordering import DATA_ERRORS, INVALID_TIMESTAMP, NO_TIME, Policy
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
@@ -48,6 +48,9 @@ _ARROW = pa.schema(
 )
 _PIECE_BYTES = 32_768
 """Spark hands rows to Python 10,000 at a time, however large they are, so no row is large."""
+
+_NO_READABLE_TIME = DATA_ERRORS[INVALID_TIMESTAMP]
+_FEWEST_WITHOUT_TIME = 100
 
 HEADER = -1
 """The number of a header."""
@@ -190,12 +193,31 @@ class TimelineRun:
         if held:
             yield held, replace(end, end=HeldRange(held).end)
 
-    def _results(self, held: list[Events], end: PartitionEnd, *, report: bool = False) -> list[RangeResult]:
-        """Evaluate events; ``report``: find all data errors, which otherwise none are."""
+    def _check_times(self, result: RangeResult) -> None:
+        """Check that some of the first events have a time.
+
+        Raises:
+            InputError: none has, so the query says TIMESTAMP BY something that is no time.
+        """
+        without = result.data_error_counts.get(_NO_READABLE_TIME, 0)
+        if without < _FEWEST_WITHOUT_TIME or result.counts.get(INPUT_EVENTS, 0):
+            return
+        sample = next((one for one in result.data_errors if one.kind == _NO_READABLE_TIME), None)
+        example = "" if sample is None else f", such as {sample.example}"
+        raise InputError(
+            f"input '{self._timeline[0]}', partition {self._timeline[1]}: none of the first {without:,} events has a "
+            f"time that TIMESTAMP BY can read{example}; a time is a datetime, or a text such as "
+            "'2026-01-31T12:00:00Z'. Name another column, or CAST the text to datetime"
+        )
+
+    def _results(
+        self, held: list[Events], end: PartitionEnd, *, report: bool = False, most_samples: int = sys.maxsize
+    ) -> list[RangeResult]:
+        """Evaluate events; ``report``: find data errors, which otherwise none are, with so many samples of each."""
         name, partition = self._timeline
         count_from = NO_TIME if report else end.end
         task_range = RangeTask(name, partition, HeldRange(held), self._carry, count_from, end)
-        task = Task([task_range], self._query.parcel_events, most_samples=sys.maxsize)
+        task = Task([task_range], self._query.parcel_events, most_samples=most_samples)
         results = run_task(task, self._program, self._query.policy)
         self._carry = results[0].carry
         return results
@@ -216,7 +238,9 @@ class TimelineRun:
             yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: there})
 
     def _of_events(self, held: list[Events], end: PartitionEnd) -> Iterator[Parcel]:
-        results = self._results(held, end)
+        results = self._results(held, end, report=not self._number, most_samples=1)
+        if not self._number:
+            self._check_times(results[0])
         _, deliveries = deliveries_of_task(0, results, self._program, self._query.sharding)
         key, number = self._key, self._number
         self._key = max(key, *(int(np.max(events.arrivals)) for events in held))

@@ -1,7 +1,7 @@
 """`python -m tidegate.spark.shared.host`: the process with the Spark that the jobs of a service share.
 
 Its channel is its standard input and output, a JSON object a line. The first line to it is `{"start": {...}}`, see
-`HostOrder`, and is answered by `{"up": {"port": …, "secret": …}}` or by `{"problem": "there is no Java; …"}`.
+`HostOrder`, and is answered by `{"up": {"port": …, "secret": …}}` or by `{"problem": "there is no Java: …"}`.
 `{"forget": OWNER}` ends and deletes whatever an owner has left (see `attachment`). It says `{"ended": "…"}` if Java
 ends. It ends with its input, so that neither it nor Java outlives the service.
 """

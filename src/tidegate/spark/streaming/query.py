@@ -18,6 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.job import JobError, Step
+from tidegate.spark.streaming.causes import cause_of
 from tidegate.spark.streaming.progress import ProgressLog
 
 _logger = logging.getLogger("tidegate.spark.stream")
@@ -40,15 +41,30 @@ class QueryStopped(BaseException):
     """Raised within the thread of a query that should stop; not an `Exception`, which a user's function may handle."""
 
 
+class StreamingQueryFailed(StreamingQueryException):
+    """What has ended a query; a `StreamingQueryException` of PySpark, whose message begins with the root cause.
+
+    Attributes:
+        code: what has happened, for programs: that of a `JobError`, the error condition of Spark, or `DISK_FULL`,
+            `OUT_OF_MEMORY`, `SPARK_FAILED`, or `USER_CODE_FAILED` for an exception in ``foreachBatch``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class QueryControl:
     """What the thread of a query and those of its users share."""
 
-    def __init__(self, interval_s: float = 0.0) -> None:
+    def __init__(self, interval_s: float = 0.0, on_notice: Callable[[str], None] | None = None) -> None:
         """
         Args:
             interval_s: a step begins at the earliest so long after the one before it.
+            on_notice: called with what the run says; if it fails, that is logged.
         """
         self._interval_s = interval_s
+        self._on_notice = on_notice
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._opened = threading.Event()
@@ -111,6 +127,11 @@ class QueryControl:
         """
         _logger.warning(text)
         self.notices.append(text)
+        if self._on_notice is not None:
+            try:
+                self._on_notice(text)
+            except Exception:
+                _logger.exception("on_notice failed; the query continues")
         if isinstance(text, Waiting):
             self.wait = text
             self._opened.set()
@@ -205,7 +226,7 @@ class StreamingQuery:
         control = self._control
         message = control.wait or str(control.phase)
         if control.phase is Phase.FAILED:
-            message = f"{Phase.FAILED}: {self._failure}"
+            message = f"{Phase.FAILED}: {cause_of(self._failure).text}" if self._failure else str(Phase.FAILED)
         return {
             "message": message,
             "isDataAvailable": self.isActive and control.has_more,
@@ -258,7 +279,7 @@ class StreamingQuery:
             Whether it has ended, if there is a timeout.
 
         Raises:
-            StreamingQueryException: it has ended with an exception.
+            StreamingQueryFailed: it has ended with an exception.
             ValueError: the timeout is not positive.
         """
         if timeout is not None and timeout <= 0:
@@ -272,20 +293,20 @@ class StreamingQuery:
         """Wait until every event that is there has been read, and every result that is complete has been handed over.
 
         Raises:
-            StreamingQueryException: the query has ended with an exception.
+            StreamingQueryFailed: the query has ended with an exception.
         """
         self._control.await_all_available()
         if self._control.phase is Phase.FAILED:
             self._raise_failure()
 
-    def exception(self) -> StreamingQueryException | None:
+    def exception(self) -> StreamingQueryFailed | None:
         """Return what has ended the query; None if it runs or was stopped."""
         failure = self._failure
         if failure is None:
             return None
-        said = failure if isinstance(failure, JobError) else f"{type(failure).__name__}: {failure}"
-        identity = f"Query {self.name or ''} [id = {self.id}, runId = {self.runId}]".replace("  ", " ")
-        exception = StreamingQueryException(f"{identity} terminated with exception: {said}")
+        cause = cause_of(failure)
+        query = f"query {self.name}, " if self.name else "query "
+        exception = StreamingQueryFailed(cause.code, f"{cause.text} [{query}id = {self.id}, runId = {self.runId}]")
         exception.__cause__ = failure
         return exception
 

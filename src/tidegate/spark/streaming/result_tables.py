@@ -70,6 +70,14 @@ class OutputTable:
             _, schema = derived_schema(job.program, output, (), caller)
         self.as_table = None if schema is None else AsTable(schema)
 
+    @property
+    def columns(self) -> str | None:
+        """The names and types of the columns, as Spark writes them; None while they are not known."""
+        if self.as_table is None:
+            return None
+        schema = self.as_table.schema
+        return ", ".join(f"{name} {type_}" for name, type_ in zip(schema.names, schema.shown, strict=True))
+
     def of(self, rows: ResultRows) -> pa.Table:
         """Return rows as a table; the first ones settle the columns.
 

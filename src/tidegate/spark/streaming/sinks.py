@@ -11,11 +11,14 @@ A sink takes a step again after a crash, with the same rows under the same numbe
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from tidegate.connectors.model.errors import JobError
@@ -25,6 +28,14 @@ from tidegate.spark.streaming.step_files import StepFiles, folder_at
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "avro", "text", "xml")
 _WITH_TRANSACTIONS = ("delta", "eventhubs")
 _KEEPS_NOTHING = ("memory", "console", "noop")
+_KNOWN = ("parquet", "json", "csv", "orc", "text", "xml", "jdbc", *_KEEPS_NOTHING)
+_NOT_FOUND = ("DATA_SOURCE_NOT_FOUND", "Failed to find data source", "Failed to find the data source")
+
+
+class UnknownFormat(JobError):
+    """Spark has no format of the name that was given, or lacks the package with it."""
+
+    code = "FORMAT_UNKNOWN"
 
 
 class Sink(Protocol):
@@ -76,12 +87,15 @@ def sink_of(spark: SparkSession, choice: SinkChoice, owner: str) -> Sink:
 
     Raises:
         JobError: the choice is incomplete or contradicts itself.
+        UnknownFormat: Spark does not know the format.
     """
     if choice.function is not None:
         return FunctionSink(choice.function)
+    format_ = _format_of(spark, choice).lower()
+    if format_ not in _KNOWN:
+        _check_known(spark, format_)
     if choice.table is not None:
         return TableSink(spark, choice, owner)
-    format_ = _format_of(spark, choice).lower()
     path = choice.path or _option(choice.options, "path")
     match format_:
         case "memory":
@@ -98,6 +112,24 @@ def sink_of(spark: SparkSession, choice: SinkChoice, owner: str) -> Sink:
             return FileSink(choice, format_, StepFiles(folder_at(spark, path), owner))
         case _:
             return FormatSink(choice, owner)
+
+
+def _check_known(spark: SparkSession, format_: str) -> None:
+    """Check that Spark has a format, which it otherwise finds out in the first step; nothing is read.
+
+    Raises:
+        UnknownFormat: it has not.
+    """
+    try:
+        # Other errors are about options that only a reader needs. Over Connect, only the columns are looked up.
+        _ = spark.read.format(format_).load().columns
+    except (PySparkException, Py4JError) as error:
+        said = str(error)
+        if not any(mark in said for mark in _NOT_FOUND):
+            return
+        close = difflib.get_close_matches(format_, [*_KNOWN, *_WITH_TRANSACTIONS, "iceberg", "kafka"], n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "check the name, or add its package (spark.jars.packages)"
+        raise UnknownFormat(f"Spark has no format '{format_}' to write to; {hint}") from None
 
 
 class _SparkSink:
