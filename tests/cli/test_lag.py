@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from tidegate.cli.lag import NAMES, Lag, served
 from tidegate.client import ClientError
 from tidegate.connectors.inputs.hub_log import HubLog
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
-from tidegate.portal.pages.hubs import group_rows, hub_summary
+from tidegate.hub.group_offsets import GroupOffset, PartitionKey
+from tidegate.portal.pages.hubs import group_rows, hub_summary, kafka_group_rows
 from tidegate.server import BackgroundServer
 from tidegate.server.context.metrics import render
 
@@ -160,6 +162,41 @@ def test_a_job_that_reads_the_log_itself_is_a_reader_with_its_lag(
     assert owners == {("watch", ""), ("$Default", "job tolls")}
     assert "name an event hub" in run("lag", connection_string).output
     log.close()
+
+
+def commit(server: BackgroundServer, hub: str, group: str, partition: int, position: int) -> None:
+    """Keep a position as the request of a Kafka client does."""
+    namespace = server.server.namespace
+    key = PartitionKey(namespace.event_hub(hub).definition.directory, partition)
+    done: Future[object] = Future()
+    now_ms = round(time.time() * 1000)
+    namespace.group_offsets.commit(group, {key: GroupOffset(position, 0, None, now_ms)}, done.set_result)
+    assert done.result(PATIENCE_S) is None
+
+
+def test_groups_of_kafka_s_clients_are_readers_with_what_they_committed(
+    server: BackgroundServer, connection_string: str, address: str, store: SqliteCheckpointStore
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="\n".join("abcdefghij"))
+    commit(server, "cars", "Dashboards", 0, 4)
+    commit(server, "cars", "Dashboards", 1, 0)
+    commit(server, "lorries", "elsewhere", 0, 0)
+    result = run("lag", connection_string, "--hub", "cars", "-o", "json")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["group"], row["partition"], row["checkpoint"], row["events_behind"]) for row in rows] == [
+        ("Dashboards", "0", 3, 6),
+        ("Dashboards", "1", None, 0),
+    ]
+    assert {row["owner"] for row in rows} == {"Kafka group"}
+    assert 0 < rows[0]["seconds_behind"] < PATIENCE_S
+    checkpoint(store, address, "cars", "0", 9, "$Default")
+    assert {row["group"] for row in lags(connection_string, store)} == {"$Default", "Dashboards"}
+    assert [row["group"] for row in lags(connection_string, store, "--group", "$Default")] == ["$Default"] * 2
+    rendered = render(server.server.metrics, server.server.namespace).decode()
+    assert 'tidegate_kafka_group_lag_events{event_hub="cars",kafka_group="Dashboards",partition="0"} 6.0' in rendered
+    (group,) = kafka_group_rows(server.server.namespace.event_hub("cars"), server.server.namespace.group_offsets)
+    assert (group["name"], group["lag"]) == ("Dashboards", 6)
+    assert [row["nextSequenceNumber"] for row in group["partitions"]] == [4, 0]
 
 
 def test_a_reader_that_never_made_a_checkpoint_is_behind_by_everything(

@@ -29,6 +29,8 @@ from tidegate.client import ClientError, ConnectionString, HubClient, HubPartiti
 from tidegate.service.log_format import log_to_standard_error
 
 _DEFAULT_GROUP = "$Default"
+_KAFKA = "Kafka group"
+"""The owner of what a group of Kafka's clients has committed; it need not be a consumer group of the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +93,29 @@ def lags(connection_string: str, positions: Iterable[Position]) -> Iterator[Lag]
             client.close()
 
 
-def job_lags(connection_string: str, hub: str, group: str | None) -> Iterator[Lag]:
-    """One for each partition of a hub and each job on the hub's machine that reads it. Raises ClientError."""
+def known_lags(connection_string: str, hub: str, group: str | None) -> Iterator[Lag]:
+    """One for each partition of a hub and each reader whose position the hub itself knows. Raises ClientError.
+
+    These are jobs on the hub's machine, and groups of Kafka's clients, which commit their offsets to the hub.
+    """
     of_any = ";".join(part for part in connection_string.split(";") if not connection_part(part, "EntityPath"))
     client = HubClient(ConnectionString.parse(of_any, hub))
     try:
         ids = client.partition_ids()
-        partitions = client.partitions_properties(ids, {one: {"tidegate:with-jobs": True} for one in ids})
+        asked = {"tidegate:with-jobs": True, "tidegate:with-kafka-groups": True}
+        partitions = client.partitions_properties(ids, dict.fromkeys(ids, asked))
         for partition, place in partitions.items():
             for job in place.jobs:
                 if group is None or job.consumer_group.lower() == group.lower():
                     last_read = job.position - 1 if job.position else None
                     reached = Position("", hub, job.consumer_group, partition, last_read, 0.0, f"job {job.name}")
                     yield _lag(client, hub, job.consumer_group, partition, place, reached)
+            for one in place.kafka_groups:
+                if group is None or one.name.lower() == group.lower():
+                    last_read = one.position - 1 if one.position else None
+                    age_s = max(0.0, time.time() - one.committed_at_ms / 1000)
+                    reached = Position("", hub, one.name, partition, last_read, age_s, _KAFKA)
+                    yield _lag(client, hub, one.name, partition, place, reached)
     finally:
         client.close()
 
@@ -117,7 +129,8 @@ def _lag(
     seconds: float | None = 0.0
     if first < place.end:
         try:
-            seconds = max(0.0, round(time.time() - client.enqueued_time_ms(group, partition, first) / 1000, 3))
+            asked_as = _DEFAULT_GROUP if position is not None and position.owner_id == _KAFKA else group
+            seconds = max(0.0, round(time.time() - client.enqueued_time_ms(asked_as, partition, first) / 1000, 3))
         except ClientError:
             seconds = None
     return Lag(
@@ -225,7 +238,8 @@ _HIGHEST_PORT = 65535
     metavar="PLACE",
     envvar="TIDEGATE_CHECKPOINTS",
     help="Where checkpoints are: the file of a SqliteCheckpointStore, postgresql://…, or az://CONTAINER of Microsoft's "
-    "BlobCheckpointStore (or TIDEGATE_CHECKPOINTS). Without it, only jobs on the hub's machine are shown.",
+    "BlobCheckpointStore (or TIDEGATE_CHECKPOINTS). Without it, only jobs on the hub's machine and groups of Kafka's "
+    "clients are shown.",
 )
 @click.option("--hub", metavar="NAME", help="Only this event hub; without it all that have checkpoints.")
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
@@ -260,7 +274,8 @@ def lag(
 
     A line is one partition, read by one consumer group: its checkpoint, the last event there is, and how far apart they
     are in events and in seconds. The seconds are those since the oldest event arrived that is
-    still to be read. Jobs that read the hub's files on its machine are readers too, with the job as the owner.
+    still to be read. Jobs that read the hub's files on its machine are readers too, with the job as the owner, and so
+    are groups of Kafka's clients, which commit their offsets to the hub.
     CONNECTION_STRING can also be set in the environment as TIDEGATE_CONNECTION_STRING.
 
     \b
@@ -274,7 +289,9 @@ def lag(
     hub = hub or connection_part(connection_string, "EntityPath") or None
     ConnectionString.parse(connection_string, hub or "any")  # what is wrong with it is said first
     if location is None and hub is None:
-        raise click.UsageError("name an event hub (--hub) to see its jobs, or --checkpoints to see other readers")
+        raise click.UsageError(
+            "name an event hub (--hub) to see its jobs and Kafka groups, or --checkpoints to see other readers"
+        )
     address = None if serve is None else _address(serve)
 
     def read() -> list[Lag]:
@@ -285,7 +302,7 @@ def lag(
             rows += lags(connection_string, positions)
             hubs |= {position.eventhub_name for position in positions} if not hub else set()
         for one in sorted(hubs):
-            rows += job_lags(connection_string, one, group)
+            rows += known_lags(connection_string, one, group)
         return rows
 
     if address is not None:

@@ -94,6 +94,15 @@ class HubTopicAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaGroupPosition:
+    """What a group of Kafka's clients has committed: the sequence number that it reads next, and when."""
+
+    name: str
+    position: int
+    committed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class HubPartition:
     """The current range of a partition.
 
@@ -104,6 +113,7 @@ class HubPartition:
         log_identity: what distinguishes the log from one that replaces it; None if the hub does not say.
         jobs: the jobs that read the segments themselves, where they were asked for.
         topic: where a gateway has the events, whose numbers have gaps then; None for other hubs.
+        kafka_groups: what groups of Kafka's clients have committed, where it was asked for.
     """
 
     begin: int
@@ -114,6 +124,7 @@ class HubPartition:
     log_identity: str | None = None
     jobs: tuple[ReadingJob, ...] = ()
     topic: HubTopicAddress | None = None
+    kafka_groups: tuple[KafkaGroupPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,10 @@ def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
             for job in answer.get("tidegate:jobs") or ()
         ),
         topic=_topic_address(answer.get("tidegate:topic")),
+        kafka_groups=tuple(
+            KafkaGroupPosition(str(group["name"]), int(group["position"]), int(group["committed-at"]))
+            for group in answer.get("tidegate:kafka-groups") or ()
+        ),
     )
 
 

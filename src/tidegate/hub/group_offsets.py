@@ -86,6 +86,15 @@ class GroupOffsets:
         with self._lock:
             return list(self._groups)
 
+    def in_hub(self, directory: str) -> Mapping[str, Mapping[int, GroupOffset]]:
+        """Return the positions that groups have in one incarnation of a hub, by group and partition."""
+        with self._lock:
+            found = {
+                group: {key.partition: position for key, position in known.items() if key.directory == directory}
+                for group, known in self._groups.items()
+            }
+        return {group: found[group] for group in sorted(found) if found[group]}
+
     def close(self) -> None:
         """Save the positions, so that the next start need not read the log."""
         self._log.close()

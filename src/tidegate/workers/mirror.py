@@ -16,7 +16,7 @@ from tidegate.hub.access import Access, Grant
 from tidegate.hub.addresses import receive_source
 from tidegate.hub.errors import HubError, InternalError
 from tidegate.hub.event_hub import Admission, EventHub
-from tidegate.hub.group_offsets import GroupOffsets
+from tidegate.hub.group_offsets import GroupOffset, GroupOffsets
 from tidegate.hub.namespace import Namespace, Reader
 from tidegate.hub.partition import Partition, ReaderSlot, ReaderSlots, ReadingJob
 from tidegate.hub.producers import Numbers, ProducerTable
@@ -296,6 +296,10 @@ class _StoreOffsets(GroupOffsets):
 
     def __init__(self) -> None:
         """Open nothing."""
+
+    def in_hub(self, directory: str) -> Mapping[str, Mapping[int, GroupOffset]]:
+        """Return nothing: the store's process knows."""
+        return {}
 
     def close(self) -> None:
         """Nothing is open."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from azure.eventhub import EventHubConsumerClient
 
 from tests.patience import PATIENCE_S
 from tests.portal.conftest import KEY, Client
+from tidegate.hub.group_offsets import GroupOffset, PartitionKey
 from tidegate.portal.pages.hubs import without_credentials
 from tidegate.server import Server
 
@@ -99,3 +101,17 @@ def test_credentials_in_a_destination_are_not_shown() -> None:
     assert without_credentials("az://user:key@container/folder?sig=secret") == "az://container/folder"
     assert without_credentials("s3://bucket/a@b") == "s3://bucket/a@b"
     assert without_credentials("/data/capture") == "/data/capture"
+
+
+def test_groups_of_kafka_s_clients_are_shown_with_their_lag(client: Client, server: Server, make_hub: MakeHub) -> None:
+    hub = make_hub(1)
+    assert "Kafka groups" not in client.page(f"/eventhubs/{hub}").text
+    client.post(f"/eventhubs/{hub}/send", {"body": "x", "repeat": 5})
+    done: Future[object] = Future()
+    key = PartitionKey(server.namespace.event_hub(hub).definition.directory, 0)
+    position = GroupOffset(2, 0, None, round(time.time() * 1000))
+    server.namespace.group_offsets.commit("<readers>", {key: position}, done.set_result)
+    assert done.result(PATIENCE_S) is None
+    (group,) = client.get(f"/eventhubs/{hub}.json")["kafkaGroups"]
+    assert (group["name"], group["lag"], group["partitions"][0]["nextSequenceNumber"]) == ("<readers>", 3, 2)
+    assert "&lt;readers&gt;" in client.page(f"/eventhubs/{hub}").text

@@ -19,8 +19,8 @@ from tidegate.connectors.inputs.kinds import (
     FormatName,
     IdleAfter,
     LogOpening,
-    StreamInput,
 )
+from tidegate.connectors.inputs.schema_registry import RegistrySettings
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.engine import Format, Limits
@@ -28,7 +28,7 @@ from tidegate.engine import Format, Limits
 Compression = Annotated[Literal["none", "gzip", "deflate"], Field(description="how each body is compressed")]
 
 
-class HubSettings(StreamInput):
+class HubSettings(RegistrySettings):
     """Settings of an input that is read over AMQP."""
 
     connection_string: Secret = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
@@ -58,6 +58,8 @@ class HubSettings(StreamInput):
     def _format_and_deserializer_fit(self) -> HubSettings:
         if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
             raise ValueError(problem)
+        if self.schema_registry is not None and self.format not in ("avro", "json"):
+            raise ValueError("schema_registry is for the formats avro and json")
         return self
 
     def cluster_access(self) -> ClusterAccess | None:
@@ -86,7 +88,7 @@ class EventHubInput(HubSettings):
     type: Literal["eventhub"]
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        return HubLog.connect(
+        log = HubLog.connect(
             self.connection_string,
             self.event_hub,
             self.consumer_group,
@@ -96,3 +98,5 @@ class EventHubInput(HubSettings):
             patient=opening.patient,
             job=opening.job,
         )
+        log.registry = self.registry(self.connection_string)
+        return log

@@ -27,6 +27,7 @@ from tidegate.client import (
 )
 from tidegate.client.event import Details
 from tidegate.connectors.inputs.hub_topic import ANY_CLUSTER, ClusterAccess, EventsGone, HubTopic, TopicUnreachable
+from tidegate.connectors.inputs.schema_registry import SchemaRegistry
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.connectors.model.messages import Messages, bodies
@@ -77,17 +78,25 @@ class HubRange:
     of_devices: bool = False
     topic: HubTopic | None = None
     has_gaps: bool = False
+    registry: SchemaRegistry | None = None
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
         for messages in self._runs(batch_events):
             yield Events(
                 sequence_numbers=messages.sequence_numbers,
                 arrivals=device_arrivals(messages) if self.of_devices else _arrivals(messages),
-                bodies=bodies(messages.buffer, messages.ends),
+                bodies=self._bodies(messages),
                 messages=messages,
                 format=self.body_format,
                 added_columns=IOT_HUB_COLUMNS if self.of_devices else HUB_COLUMNS,
             )
+
+    def _bodies(self, messages: Messages) -> Sequence[bytes]:
+        found = bodies(messages.buffer, messages.ends)
+        if self.registry is None:
+            return found
+        content_types = [one.system_properties.get("content-type") for one in messages.details()]
+        return self.registry.bodies(found, self.body_format, content_types)
 
     def _runs(self, batch_events: int) -> Iterator[Messages]:
         for messages in self.read_messages(batch_events):
@@ -289,6 +298,8 @@ class HubLog:
         self._direct = direct
         self._body_format = body_format
         self._of_devices = of_devices
+        self.registry: SchemaRegistry | None = None
+        """Where the schemas of the bodies are; None if they have none."""
         self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
         self._consumer_group = consumer_group
         hub = client.hub()
@@ -427,6 +438,7 @@ class HubLog:
             self._of_devices,
             self._topics.get(partition),
             partition in self._topics,
+            self.registry,
         )
 
     def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:

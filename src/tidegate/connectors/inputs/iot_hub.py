@@ -18,7 +18,7 @@ class IotHubInput(HubSettings):
     type: Literal["iothub"]
 
     def open_log(self, opening: LogOpening) -> InputLog:
-        return HubLog.connect(
+        log = HubLog.connect(
             self.connection_string,
             self.event_hub,
             self.consumer_group,
@@ -29,3 +29,5 @@ class IotHubInput(HubSettings):
             patient=opening.patient,
             job=opening.job,
         )
+        log.registry = self.registry()
+        return log

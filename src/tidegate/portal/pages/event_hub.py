@@ -19,7 +19,7 @@ from tidegate.portal.pages.hub_management import (
     HubManagement,
     reasons,
 )
-from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, partition_rows
+from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, kafka_group_rows, partition_rows
 from tidegate.portal.pages.namespace import policy_rows
 from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
 from tidegate.portal.web.handling import Desk, text_of
@@ -73,6 +73,7 @@ class EventHubPages:
             "throughput": self._throughput.chart(hub, range_name),
             "partitionRows": partition_rows(hub, self._throughput),
             "consumerGroups": group_rows(hub),
+            "kafkaGroups": kafka_group_rows(hub, self._namespace.group_offsets),
             "capture": capture_state(hub, self._default_capture),
             "policies": policy_rows(self._namespace, hub.name),
             "revokedPublishers": sorted(hub.definition.revoked_publishers),

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.event_hub import EventHub
+from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.partition import Partition
 from tidegate.portal.pages.throughput import Throughput
 from tidegate.portal.web.rendering import iso_of_ms
@@ -65,6 +66,25 @@ def group_rows(hub: EventHub) -> list[dict[str, Any]]:
         for group in hub.consumer_groups
         for rows in [[row for partition in hub.partitions for row in _reader_rows(partition, group)]]
     ]
+
+
+def kafka_group_rows(hub: EventHub, offsets: GroupOffsets) -> list[dict[str, Any]]:
+    """Return each group of Kafka's clients that has committed offsets in a hub, with its lag."""
+    found: list[dict[str, Any]] = []
+    for group, positions in offsets.in_hub(hub.definition.directory).items():
+        rows: list[dict[str, Any]] = [
+            {
+                "partition": str(number),
+                "nextSequenceNumber": position.offset,
+                "committedAt": iso_of_ms(position.committed_at_ms),
+                "lag": max(0, log.next_sequence_number - max(position.offset, log.begin_sequence_number)),
+            }
+            for number, position in sorted(positions.items())
+            if number < len(hub.partitions)
+            for log in [hub.partitions[number].log]
+        ]
+        found.append({"name": group, "lag": sum(row["lag"] for row in rows), "partitions": rows})
+    return found
 
 
 def _reader_rows(partition: Partition, group: str) -> list[dict[str, Any]]:

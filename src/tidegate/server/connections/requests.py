@@ -298,6 +298,7 @@ def read(
                 "tidegate:arrival-lower-bound": Timestamp(lower_bound_ms),
                 "tidegate:log-identity": partition.log.log_id,
                 **_jobs(hub, partition, arguments),
+                **_kafka_groups(client, hub, partition, arguments),
                 **_segments(client, partition.log.directory),
                 **_topic(partition.log.topic),
             },
@@ -358,6 +359,26 @@ def _jobs(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> 
         for job in partition.reader_slots(group).jobs
     ]
     return {"tidegate:jobs": found}
+
+
+def _kafka_groups(
+    client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what groups of Kafka's clients have committed in the partition, where it is asked for."""
+    if not arguments.get("tidegate:with-kafka-groups"):
+        return {}
+    known = client.context.namespace.group_offsets.in_hub(hub.definition.directory)
+    number = int(partition.partition_id)
+    found = [
+        {
+            "name": group,
+            "position": positions[number].offset,
+            "committed-at": Timestamp(positions[number].committed_at_ms),
+        }
+        for group, positions in known.items()
+        if number in positions
+    ]
+    return {"tidegate:kafka-groups": found}
 
 
 def _segments(client: ClientConnection, directory: Path | None) -> dict[str, Any]:

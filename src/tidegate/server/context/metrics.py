@@ -252,17 +252,16 @@ class _ServerCollector(Collector):
             "When a group of Kafka's clients last committed an offset of a partition, Unix time",
             labels=["event_hub", "kafka_group", "partition"],
         )
-        hubs = {hub.definition.directory: hub for hub in self._namespace.event_hubs.values()}
         offsets = self._namespace.group_offsets
-        for group in sorted(offsets.groups()):
-            for key, position in sorted(offsets.of(group).items()):
-                hub = hubs.get(key.directory)
-                if hub is not None and key.partition < len(hub.partitions):
-                    where = [hub.name, group, str(key.partition)]
-                    log = hub.partitions[key.partition].log
-                    first = max(position.offset, log.begin_sequence_number)
-                    lag.add_metric(where, max(0, log.next_sequence_number - first))
-                    committed.add_metric(where, position.committed_at_ms / 1000)
+        for hub in self._namespace.event_hubs.values():
+            for group, positions in offsets.in_hub(hub.definition.directory).items():
+                for number, position in sorted(positions.items()):
+                    if number < len(hub.partitions):
+                        where = [hub.name, group, str(number)]
+                        log = hub.partitions[number].log
+                        first = max(position.offset, log.begin_sequence_number)
+                        lag.add_metric(where, max(0, log.next_sequence_number - first))
+                        committed.add_metric(where, position.committed_at_ms / 1000)
         yield from (lag, committed)
 
     def _captures(self) -> Iterator[Metric]:

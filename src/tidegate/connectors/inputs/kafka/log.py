@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tidegate.client.event import Details
-from tidegate.connectors.inputs.kafka.schema_registry import SchemaRegistry
+from tidegate.connectors.inputs.schema_registry import SchemaRegistry
 from tidegate.connectors.model.captured import CapturedMessages
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, PartitionEnd

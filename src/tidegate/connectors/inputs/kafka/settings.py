@@ -13,7 +13,6 @@ from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, de
 from tidegate.connectors.inputs.event_hub import Compression
 from tidegate.connectors.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.connectors.inputs.kafka.log import KafkaLog, KafkaSource
-from tidegate.connectors.inputs.kafka.schema_registry import SchemaRegistry
 from tidegate.connectors.inputs.kinds import (
     INPUTS,
     ArrivalEstimate,
@@ -21,11 +20,11 @@ from tidegate.connectors.inputs.kinds import (
     FormatName,
     IdleAfter,
     LogOpening,
-    StreamInput,
 )
+from tidegate.connectors.inputs.schema_registry import RegistrySettings
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import InputLog
-from tidegate.connectors.model.section import Public, Secret, SecretOptions, SecretUrl
+from tidegate.connectors.model.section import Public, Secret, SecretOptions
 from tidegate.engine import Format, Limits
 
 _EVENT_HUBS_PORT = 9093
@@ -41,7 +40,7 @@ _PUBLIC_OPTIONS = (
 
 
 @INPUTS.register
-class KafkaInput(StreamInput):
+class KafkaInput(RegistrySettings):
     """A topic of Kafka, or an event hub through its Kafka endpoint. A record arrives at its timestamp: when it was
     appended, or when it was made, as the topic's `message.timestamp.type` says."""
 
@@ -71,11 +70,6 @@ class KafkaInput(StreamInput):
     compression: Compression = "none"
     deserializer: DeserializerName = None
     message_prefix: Prefix = "none"
-    schema_registry: SecretUrl | None = Field(
-        default=None, description="the registry's address: bodies begin with the number of their schema there"
-    )
-    schema_registry_username: Public | None = Field(default=None, description="for signing in to the registry")
-    schema_registry_password: Secret | None = Field(default=None, description="for signing in to the registry")
     options: Annotated[dict[str, str | int | float | bool], SecretOptions(_PUBLIC_OPTIONS)] = Field(
         default_factory=dict, description="further settings of librdkafka, such as `fetch.max.bytes`"
     )
@@ -102,14 +96,9 @@ class KafkaInput(StreamInput):
     def open_log(self, opening: LogOpening) -> InputLog:
         if importlib.util.find_spec("confluent_kafka") is None:
             raise InputError("an input from Kafka needs confluent-kafka: pip install 'tidegate[kafka]'")
-        registry = None
-        if self.schema_registry is not None:
-            signs_in = self.schema_registry_username is not None
-            user = f"{self.schema_registry_username}:{self.schema_registry_password or ''}" if signs_in else ""
-            registry = SchemaRegistry(self.schema_registry.rstrip("/"), user)
         topics = tuple(name.strip() for name in self.topic.split(","))
         settings = tuple(self._configuration().items())
-        source = KafkaSource(settings, self._body_format(opening.limits), registry, opening.retry_s)
+        source = KafkaSource(settings, self._body_format(opening.limits), self.registry(), opening.retry_s)
         return KafkaLog(source, topics)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:

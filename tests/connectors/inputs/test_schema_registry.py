@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import fastavro
 import pytest
 
-from tidegate.connectors.inputs.kafka.schema_registry import SchemaRegistry
+from tidegate.connectors.inputs.schema_registry import SchemaRegistry
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.engine import Format, TableBodies, Wanted, decoder_of
 

@@ -1,0 +1,206 @@
+"""Bodies whose schema is in a registry: the hub's, or any with Confluent's interface (Apicurio, Karapace, Redpanda).
+
+Kafka's serializers begin a body with a zero byte and the four bytes of its schema's number, and continue with the value
+(https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format). Azure's
+encoders name the schema in the content type, `avro/binary+` and its id, and the body is the value alone. The hub's
+registry gives out a schema by either.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import fastavro
+import numpy as np
+from pydantic import Field
+
+from tidegate import outbound
+from tidegate.connectors.inputs.kinds import StreamInput
+from tidegate.connectors.model.errors import InputError, InputUnavailableError
+from tidegate.connectors.model.section import Public, Secret, SecretUrl
+from tidegate.engine import Format, Problem, TableBodies
+from tidegate.engine.decoding.tables import Table
+
+_HEADER_BYTES = 5
+_AZURE_AVRO = "avro/binary+"
+_ANSWER_WITHIN_S = 10
+_NOT_FOUND = 404
+# What fastavro raises for bytes that are not of the schema; it has no error of its own for them.
+_UNREADABLE = (ValueError, TypeError, IndexError, EOFError, KeyError, OverflowError, StopIteration, UnicodeDecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """A registry.
+
+    Attributes:
+        address: its base address.
+        user: ``name:password``; empty if it lets everyone in.
+    """
+
+    address: str
+    user: str = field(default="", repr=False)
+
+    def bodies(
+        self, values: Sequence[bytes], body_format: Format, content_types: Sequence[str | None] = ()
+    ) -> Sequence[bytes]:
+        """Return values as bodies that the engine reads.
+
+        Args:
+            values: what producers wrote.
+            body_format: avro, whose values become the rows of a table; or json, whose values lose their prefix.
+            content_types: of the values; empty if there are none.
+
+        Raises:
+            InputUnavailableError: the registry cannot be reached.
+            InputError: it refuses.
+        """
+        if body_format.kind != "avro":
+            return [value[_HEADER_BYTES:] if value[:1] == b"\0" else value for value in values]
+        return TableBodies.of(self._table(values, content_types or [None] * len(values)))
+
+    def _table(self, values: Sequence[bytes], content_types: Sequence[str | None]) -> Table:
+        """Return a table with a row for each value; one that cannot be read is rejected alone."""
+        records: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        rejected: list[tuple[int, Problem, bytes]] = []
+        for number, (value, content_type) in enumerate(zip(values, content_types, strict=True)):
+            schema, content = self._schema_of(value, content_type)
+            record = None if schema is None else _record(content, schema)
+            if isinstance(record, dict):
+                records.append(record)
+                numbers.append(number)
+            else:
+                rejected.append((number, Problem.MALFORMED, value[:400]))
+        names = dict.fromkeys(name for keys in {tuple(record): None for record in records} for name in keys)
+        columns = {name: [record.get(name) for record in records] for name in names}
+        size = sum(map(len, values))
+        return Table(columns, np.array(numbers, dtype=np.int64), len(values), tuple(rejected), size)
+
+    def _schema_of(self, value: bytes, content_type: str | None) -> tuple[Any | None, bytes]:
+        """Return the schema that a value was written with, None if it names none, and what was written."""
+        if content_type is not None and content_type.lower().startswith(_AZURE_AVRO):
+            own_id = content_type[len(_AZURE_AVRO) :].strip().replace("-", "").lower()
+            return (self.schema(own_id) if _OWN_ID.fullmatch(own_id) else None), value
+        if len(value) >= _HEADER_BYTES and value[0] == 0:
+            return self.schema(int.from_bytes(value[1:_HEADER_BYTES])), value[_HEADER_BYTES:]
+        return None, value
+
+    def schema(self, name: int | str) -> Any | None:
+        """Return a schema, parsed, by its number or by Azure's id; None if the registry has none of that name."""
+        return _schema(self, name)
+
+    def fetched(self, path: str) -> Any | None:
+        """Return what the registry has at a path; None if it has nothing.
+
+        Raises:
+            InputUnavailableError: the registry cannot be reached.
+            InputError: it refuses.
+        """
+        request = urllib.request.Request(f"{self.address}/{path}")
+        opener = outbound.url_opener()
+        if self.user:
+            request.add_header("Authorization", f"Basic {base64.b64encode(self.user.encode()).decode()}")
+        try:
+            with opener.open(request, timeout=_ANSWER_WITHIN_S) as answer:
+                found = json.load(answer)
+                found["schema"]
+                return found
+        except urllib.error.HTTPError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            kind = InputUnavailableError if error.code in _PASSING or error.code >= _SERVER_ERRORS else InputError
+            raise kind(f"the schema registry {self.address} answers {error.code} {error.reason}") from error
+        except outbound.AddressRefused as error:
+            raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
+        except (OSError, TimeoutError) as error:
+            if isinstance(getattr(error, "reason", None), outbound.AddressRefused):
+                raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
+            raise InputUnavailableError(f"the schema registry {self.address} cannot be reached: {error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{self.address} does not answer as a schema registry: {error!r}") from error
+
+
+_PASSING = frozenset({408, 425, 429})
+"""Answers that ask for another attempt, as do all from 500 on."""
+_SERVER_ERRORS = 500
+
+
+_OWN_ID = re.compile("[0-9a-f]{32}")
+_MOST_REFERENCES = 1_000
+
+
+@lru_cache(maxsize=1_000)
+def _schema(registry: SchemaRegistry, name: int | str) -> Any | None:
+    found = registry.fetched(f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{name}")
+    if found is None:
+        return None
+    try:
+        named: dict[str, Any] = {}
+        for text in _referenced(registry, found, set()):
+            fastavro.parse_schema(json.loads(text), named_schemas=named)
+        return fastavro.parse_schema(json.loads(found["schema"]), named_schemas=named)
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+        raise InputError(f"schema {name} of {registry.address} is not a schema of Avro: {error}") from error
+
+
+def _referenced(registry: SchemaRegistry, found: Any, seen: set[tuple[str, int]]) -> Iterator[str]:
+    """Yield the texts of the schemas that one refers to, each after those that it refers to itself."""
+    for one in found.get("references") or ():
+        place = one["subject"], one["version"]
+        if place in seen or len(seen) > _MOST_REFERENCES:
+            continue
+        seen.add(place)
+        target = registry.fetched(f"subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true")
+        if target is None:
+            raise ValueError(f"it refers to {place[0]} version {place[1]}, which is not there")
+        yield from _referenced(registry, target, seen)
+        yield target["schema"]
+
+
+def _record(content: bytes, schema: Any) -> Any:
+    try:
+        return fastavro.schemaless_reader(BytesIO(content), schema, None)
+    except _UNREADABLE:
+        return None
+
+
+class RegistrySettings(StreamInput):
+    """Where the schemas of an input's bodies are."""
+
+    schema_registry: SecretUrl | None = Field(
+        default=None, description="the registry's address: each body names its schema there"
+    )
+    schema_registry_username: Public | None = Field(default=None, description="for signing in to the registry")
+    schema_registry_password: Secret | None = Field(default=None, description="for signing in to the registry")
+
+    def registry(self, connection_string: str | None = None) -> SchemaRegistry | None:
+        """Return the registry, None without one.
+
+        Args:
+            connection_string: signs in to a registry on the same host as the hub that it is for, unless the settings
+                name a user.
+        """
+        if self.schema_registry is None:
+            return None
+        address, user = self.schema_registry.rstrip("/"), ""
+        if self.schema_registry_username is not None:
+            user = f"{self.schema_registry_username}:{self.schema_registry_password or ''}"
+        elif connection_string is not None and _is_same_host(address, connection_string):
+            user = f"$ConnectionString:{connection_string}"
+        return SchemaRegistry(address, user)
+
+
+def _is_same_host(address: str, connection_string: str) -> bool:
+    endpoint = re.search(r"(?i)(?:^|;)\s*Endpoint=([^;]*)", connection_string)
+    return endpoint is not None and urlsplit(endpoint[1].strip()).hostname == urlsplit(address).hostname
