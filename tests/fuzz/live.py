@@ -24,10 +24,11 @@ from pathlib import Path
 from random import Random
 from typing import IO, Any
 
-from tests.fuzz import targets
+from tests.fuzz import kafka, targets
 from tests.fuzz.mutation import mutations
 from tests.server.process import Hub, free_port
 from tidegate.client import ConnectionString, Publisher
+from tidegate.kafka.messages import Api
 
 MOST_MB = 600
 LONGEST_WAIT_S = 5.0
@@ -133,7 +134,23 @@ def _nested_template(seed: int) -> bytes:
     return _management("PUT", f"{_GROUP}/Microsoft.Resources/deployments/d", properties)
 
 
-ATTACKS: dict[str, Callable[[int], Iterator[bytes]]] = {"live_amqp": _amqp, "live_http": _http, "live_heavy": _heavy}
+def _kafka(seed: int) -> Iterator[bytes]:
+    """Conversations of a client of Kafka that has logged in, or has not, with anything changed after that."""
+    token = b"\0$ConnectionString\0SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE"
+    handshake = kafka.framed(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+    logged_in = handshake + kafka.framed(Api.SASL_AUTHENTICATE, {"auth_bytes": token})
+    for part in range(seed, 1 << 62):
+        for data in mutations(kafka.FRAMES, 500, part):
+            yield logged_in + data + kafka.FRAMES[part % len(kafka.FRAMES)]
+            yield data
+
+
+ATTACKS: dict[str, Callable[[int], Iterator[bytes]]] = {
+    "live_amqp": _amqp,
+    "live_http": _http,
+    "live_heavy": _heavy,
+    "live_kafka": _kafka,
+}
 _ON_HTTP = ("live_http", "live_heavy")
 
 
@@ -145,11 +162,12 @@ def main() -> None:
     kind, seed, seconds, tried = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
     logging.disable()
     with tempfile.TemporaryDirectory(prefix="tidegate-fuzz-") as folder, tried.open("wb", buffering=0) as file:
-        hub, http_port = Hub(Path(folder) / "data"), free_port()
+        hub, http_port, kafka_port = Hub(Path(folder) / "data"), free_port(), free_port()
         with (Path(folder) / "log").open("wb") as log:
-            hub.start("--http-port", str(http_port), stderr=log.fileno())
+            hub.start("--http-port", str(http_port), "--kafka-port", str(kafka_port), stderr=log.fileno())
         try:
-            said = _attacked(kind, hub, http_port, ATTACKS[kind](seed), seconds, file)
+            port = http_port if kind in _ON_HTTP else kafka_port if kind == "live_kafka" else hub.port
+            said = _attacked(kind, hub, (port, http_port), ATTACKS[kind](seed), seconds, file)
         finally:
             hub.kill()
         shown = (Path(folder) / "log").read_text(errors="replace")
@@ -158,8 +176,11 @@ def main() -> None:
     tried.unlink()
 
 
-def _attacked(kind: str, hub: Hub, http_port: int, attack: Iterator[bytes], seconds: float, file: IO[bytes]) -> str:
-    """Return what was measured."""
+def _attacked(
+    kind: str, hub: Hub, ports: tuple[int, int], attack: Iterator[bytes], seconds: float, file: IO[bytes]
+) -> str:
+    """Return what was measured; of the ports, the first is attacked, and the second serves HTTP."""
+    port, http_port = ports
     on_http, patience_s = kind in _ON_HTTP, _ANSWERED_S if kind == "live_heavy" else _READ_S
     statuses: Counter[str] = Counter()
     command = [sys.executable, "-m", "tests.fuzz.live", "bystander", hub.connection]
@@ -177,7 +198,7 @@ def _attacked(kind: str, hub: Hub, http_port: int, attack: Iterator[bytes], seco
             if asked_s > began_s + seconds:
                 break
             _ = os.pwrite(file.fileno(), len(data).to_bytes(8, "little") + data, 0)
-            held.append(_sent(http_port if on_http else hub.port, data, patience_s))
+            held.append(_sent(port, data, patience_s))
             statuses[_status(held[-1]) if on_http else ""] += 1
             if len(held) > _HELD:
                 held.popleft().close()

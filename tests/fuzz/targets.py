@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from tests.amqp.pair import BEGIN, OPEN, SASL_START, attach, credit, transfer
 from tests.amqp.test_conversation import Owner
-from tests.fuzz import jobs
+from tests.fuzz import jobs, kafka
 from tests.hub.support import NOW_S, open_namespace, token
 from tests.log.support import append, open_log, stored
 from tidegate.amqp import BATCH_FORMAT, Connection, ConnectionSettings, DecodeError
@@ -363,6 +363,7 @@ TARGETS: dict[str, Target] = {
     "state": Target(state, [_JOURNAL.encode(), b'{"version": 1, "name": "n", "rules": []}'], 4),
     "entries": Target(entries, _entries()),
     "segment": Target(segment, _segments(), 10),
+    **{name: Target(*seeded) for name, seeded in kafka.TARGETS.items()},
     **{name: Target(*seeded) for name, seeded in jobs.SEEDED.items()},
 }
 
