@@ -187,7 +187,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "blobs",
     ),
     "connectors/inputs/kafka": (
-        "outbound",
         "connectors/inputs",
         "connectors/model",
         "engine",
