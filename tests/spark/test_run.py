@@ -19,7 +19,10 @@ import pytest
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.profiles import scaled
 from tests.spark.publishing import publish
+from tidegate.job import load_job
+from tidegate.job.run.run_location import RunLocation
 from tidegate.server import BackgroundServer
+from tidegate.spark import run_job_on_spark
 
 pytestmark = pytest.mark.spark
 
@@ -127,6 +130,33 @@ def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(
         assert "Traceback" not in said
     finally:
         process.kill()
+
+
+def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
+    hub: BackgroundServer, tmp_path: Path
+) -> None:
+    path = write_job(tmp_path, hub, "begun", COUNT, "late_arrival_tolerance_s = 1")
+    out = tmp_path / "out.jsonl"
+    places: list[RunLocation] = []
+
+    def count_one() -> None:
+        body = {"t": datetime.now(UTC).isoformat(), "k": "a", "v": 1}
+        publish(hub.connection_string, "begun", [body], partition_id="0")
+
+    def note(where: RunLocation) -> None:
+        places.append(where)
+        count_one()
+
+    def has_all_results() -> bool:
+        counted = [json.loads(line)["n"] for line in out.read_text().splitlines()] if out.exists() else []
+        assert sum(counted) <= 2
+        return bool(sum(counted) == 2)
+
+    run_job_on_spark(load_job(path), master="local[2]", on_place=note, should_stop=has_all_results)
+    assert [(one.as_json()["where"], one.why) for one in places] == [
+        ("process", "Spark is starting"),
+        ("spark", "Spark is up"),
+    ]
 
 
 def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:

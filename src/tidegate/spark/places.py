@@ -410,6 +410,11 @@ class CleaningPlace:
         yield from ()
 
 
+def loaded(rows: Iterable[Any]) -> Iterator[Any]:
+    """Pass rows on; a worker that does so has loaded this module, and what it imports."""
+    yield from rows
+
+
 @functools.cache
 def _home() -> str:
     """Return a name for this executor; each has a folder of its own."""

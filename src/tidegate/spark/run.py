@@ -6,20 +6,26 @@ import contextlib
 import functools
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
 from tidegate.job.run.opening import OpenRun, open_run
-from tidegate.job.run.placement_policy import PlacementPolicy
+from tidegate.job.run.placement_policy import BeginHere, PlacementPolicy
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.run.run_location import RunLocation
+from tidegate.job.run.seal_schedule import is_worthwhile
 from tidegate.job.run.status import note_waiting
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.placement import Placement
@@ -30,6 +36,7 @@ from tidegate.spark.executors import ExecutorWatch, executors_for_shards
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
+from tidegate.spark.step import warm_up
 
 
 def run_job_on_spark(
@@ -70,7 +77,8 @@ def run_job_on_spark(
         open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened,
         contextlib.ExitStack() as started,
     ):
-        places = SparkPlaces(job, opened, wanted, started, on_spark_ui, notice)
+        is_open_ended = until == END_OF_TIME and not until_caught_up
+        places = SparkPlaces(job, opened, wanted, started, on_spark_ui, notice, is_open_ended=is_open_ended)
         settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
         hooks = RunHooks(
             on_step or (lambda report: None),
@@ -95,7 +103,14 @@ class SparkPlaces:
         started: contextlib.ExitStack,
         on_spark_ui: Callable[[str], None],
         notice: Callable[[str], None] = lambda text: None,
+        *,
+        is_open_ended: bool = False,
     ) -> None:
+        """
+        Args:
+            started: stops Spark when it is closed.
+            is_open_ended: whether the run lasts until it is stopped, unless its inputs end.
+        """
         self._job = job
         self._opened = opened
         self._wanted = wanted
@@ -106,8 +121,12 @@ class SparkPlaces:
         self._session: SparkSession | None = None
         self._shared: SharedFolder | None = None
         self._thread = StepThread()
+        self._starting: _StartingSpark | None = None
         if wanted.where is WhereRun.SPARK:
-            self._context()
+            if is_open_ended and self._may_begin_here():
+                self._starting = _StartingSpark(self._manager(), started)
+            else:
+                self._context()
         self.parallelism = self._cores()
 
     def of_run(self) -> Places:
@@ -116,6 +135,8 @@ class SparkPlaces:
         match self._wanted.where:
             case WhereRun.PROCESS:
                 return replace(here, why=self._wanted.why)
+            case WhereRun.SPARK if self._starting is not None:
+                return Places(here.here, self._on_spark, BeginHere(self._starting.is_up), self._cores)
             case WhereRun.SPARK:
                 return Places(here.here, self._on_spark, parallelism=self._cores, why=self._wanted.why)
             case WhereRun.AUTO:
@@ -136,13 +157,34 @@ class SparkPlaces:
         )
         return SparkPlacement(session, program, self._job.policy, settings, self._thread)
 
+    def _may_begin_here(self) -> bool:
+        """Return whether the first steps may be taken in this process, while Spark starts.
+
+        Not with code of the user's, which may end the process that runs it; nor where a query looks back so far that
+        reading again costs more than waiting; nor over recorded logs, for which nobody waits.
+        """
+        job, definition = self._job, self._job.definition
+        has_code = bool(definition.functions) or any(
+            getattr(section, "deserializer", None) for section in definition.inputs.values()
+        )
+        if has_code or not self._master.startswith("local") or is_worthwhile(job.program, job.policy):
+            return False
+        try:
+            ends = [end for log in self._opened.inputs.logs.values() for end in log.ends().values()]
+        except InputError:
+            return True
+        return any(not end.complete for end in ends)
+
+    def _manager(self) -> AbstractContextManager[SparkContext]:
+        name = f"tidegate {self._job.definition.name}"
+        return spark_context(self._wanted, name, log_file=self._opened.folder / "spark.log", notice=self._waits)
+
     def _context(self) -> SparkSession:
         if self._session is None:
-            name = f"tidegate {self._job.definition.name}"
-            log_file = self._opened.folder / "spark.log"
-            context = self._started.enter_context(
-                spark_context(self._wanted, name, log_file=log_file, notice=self._waits)
-            )
+            if self._starting is not None:
+                context = self._starting.context()
+            else:
+                context = self._started.enter_context(self._manager())
             if context.uiWebUrl:
                 self._on_spark_ui(context.uiWebUrl)
             self._session = SparkSession(context)
@@ -164,3 +206,47 @@ class SparkPlaces:
             return max(1, self._session.sparkContext.defaultParallelism)
         found = re.fullmatch(r"local\[(\d+)\]", self._master)
         return int(found[1]) if found else max(2, os.cpu_count() or 1)
+
+
+class _StartingSpark:
+    """A context that starts in a thread of its own, with workers that have loaded what tasks need."""
+
+    def __init__(self, manager: AbstractContextManager[SparkContext], started: contextlib.ExitStack) -> None:
+        self._manager = manager
+        self._future: Future[SparkContext] = Future()
+        started.push(self._end)
+        threading.Thread(target=self._start, name="tidegate-starting", daemon=True).start()
+
+    def is_up(self) -> bool:
+        """Return whether it is up.
+
+        Raises:
+            JobError: it cannot start.
+        """
+        return self._future.done() and self._future.result() is not None
+
+    def context(self) -> SparkContext:
+        """Wait until it is up.
+
+        Raises:
+            JobError: it cannot start.
+        """
+        return self._future.result()
+
+    def _start(self) -> None:
+        try:
+            context = self._manager.__enter__()
+            warm_up(context)
+        except BaseException as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(context)
+
+    def _end(self, *raised: Any) -> None:
+        if not self._future.done():
+            # The process may go on, and Spark must not.
+            self._future.add_done_callback(
+                lambda future: future.exception() or self._manager.__exit__(None, None, None)
+            )
+        elif self._future.exception() is None:
+            self._manager.__exit__(*raised)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from tidegate.job.runtime.emission import StepOrder
@@ -48,9 +48,11 @@ from tidegate.spark.places import (
     WorkPlace,
     WriterPlace,
     Writing,
+    loaded,
 )
 
 _TRIED = 64
+_WARM_ROUNDS = 3
 
 
 def configure(spark: SparkSession, shards: int) -> None:
@@ -146,6 +148,13 @@ def runs_here(spark: SparkSession) -> bool:
 def single_partition(spark: SparkSession) -> RDD[Any]:
     """Return a row in one partition, for `whole_step`."""
     return spark.sparkContext.parallelize([0], 1)
+
+
+def warm_up(context: SparkContext) -> None:
+    """Start a Python worker on each core and let it load what tasks need, before the first step waits for that."""
+    cores = max(1, context.defaultParallelism)
+    for _ in range(_WARM_ROUNDS):
+        context.parallelize(range(cores), cores).mapPartitions(loaded).collect()
 
 
 def whole_step(single: RDD[Any], place: WholeStepPlace) -> list[Answer]:

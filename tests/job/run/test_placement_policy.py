@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.job.run.placement_policy import Budget, PlacementPolicy
+import pytest
+
+from tidegate.job import JobError
+from tidegate.job.run.placement_policy import BeginHere, Budget, PlacementPolicy
 from tidegate.job.runtime.step import Step
 
 
@@ -39,3 +42,35 @@ def test_a_job_returns_once_it_has_been_small_for_a_while() -> None:
     assert policy.should_move(step(events=5)) == "it has caught up and is small"
     policy.move()
     assert not policy.on_spark
+
+
+def test_a_run_begins_here_while_spark_starts_and_stays_there_once_it_is_up() -> None:
+    up = [False]
+    policy = BeginHere(lambda: up[0], Budget(backlog_events=10))
+    assert policy.begin(10) == "Spark is starting"
+    assert policy.should_move(step()) is None
+    up[0] = True
+    assert policy.should_move(step(backlog=1_000)) == "Spark is up"
+    policy.move()
+    assert policy.on_spark
+    assert policy.should_move(step()) is None
+
+
+def test_a_backlog_waits_for_spark() -> None:
+    policy = BeginHere(lambda: False, Budget(backlog_events=10))
+    policy.begin(11)
+    assert policy.on_spark
+
+
+def test_spark_that_cannot_start_ends_a_run_that_has_begun() -> None:
+    starts = iter([False])
+
+    def is_up() -> bool:
+        if next(starts, None) is None:
+            raise JobError("there is no Java")
+        return False
+
+    policy = BeginHere(is_up)
+    policy.begin(0)
+    with pytest.raises(JobError, match="there is no Java"):
+        policy.should_move(step())

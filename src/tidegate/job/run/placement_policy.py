@@ -3,6 +3,9 @@
 A small job is faster here: a step of a few thousand events takes some ten milliseconds, and Spark needs hundreds to
 plan one and start its tasks. A job is too large for this process if it falls behind, or if its state fills the memory.
 It returns once it has been small for a while. A move is a restart from the run's progress: results do not depend on it.
+
+A live job that runs on Spark need not wait for Spark to start, which takes seconds in which events gather: its first
+steps may be taken here (`BeginHere`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tidegate.job.runtime.step import Step
 
@@ -29,6 +33,52 @@ class Budget:
     backlog_events: int = 250_000
     state_bytes: int = 256 * 2**20
     small_s: float = 60.0
+
+
+class MovePolicy(Protocol):
+    """Decides where a run is.
+
+    Attributes:
+        on_spark: where it runs now.
+    """
+
+    on_spark: bool
+
+    def begin(self, backlog: int) -> str:
+        """Decide where a run begins, given how many events it will read first, and return why."""
+
+    def should_move(self, step: Step) -> str | None:
+        """Return why the run should move to the other place after a step; None if it should stay."""
+
+    def move(self) -> None:
+        """Note that the run is in the other place."""
+
+
+@dataclass(slots=True)
+class BeginHere:
+    """A run that begins in this process and moves to Spark once Spark is up.
+
+    Attributes:
+        is_up: returns whether Spark is up, and raises why it cannot start.
+        budget: a run with a larger backlog waits for Spark.
+    """
+
+    is_up: Callable[[], bool]
+    budget: Budget = field(default_factory=Budget)
+    on_spark: bool = False
+
+    def begin(self, backlog: int) -> str:
+        """See `MovePolicy.begin`."""
+        self.on_spark = self.is_up() or backlog > self.budget.backlog_events
+        return "its settings say so" if self.on_spark else "Spark is starting"
+
+    def should_move(self, step: Step) -> str | None:
+        """See `MovePolicy.should_move`."""
+        return None if self.on_spark or not self.is_up() else "Spark is up"
+
+    def move(self) -> None:
+        """See `MovePolicy.move`."""
+        self.on_spark = True
 
 
 @dataclass(slots=True)

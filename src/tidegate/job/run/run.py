@@ -19,7 +19,7 @@ from tidegate.job.run.deaths import Deaths
 from tidegate.job.run.event_quality import EventQuality
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import OpenRun, open_run
-from tidegate.job.run.placement_policy import PlacementPolicy
+from tidegate.job.run.placement_policy import MovePolicy
 from tidegate.job.run.progress_report import ProgressReport
 from tidegate.job.run.rebalance_policy import RebalancePolicy
 from tidegate.job.run.run_location import CONFIGURED, RunLocation
@@ -69,7 +69,7 @@ class Places:
 
     here: PlacementFor
     on_spark: PlacementFor | None = None
-    placement_policy: PlacementPolicy | None = None
+    placement_policy: MovePolicy | None = None
     parallelism: Callable[[], int] | None = None
     why: str = CONFIGURED
 
