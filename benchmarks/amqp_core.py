@@ -16,7 +16,7 @@ from tidegate.amqp import (
     encode,
 )
 from tidegate.amqp.encoding.types import Described, Ulong
-from tidegate.amqp.messages.message import split_batch
+from tidegate.amqp.messages import split_batch
 
 EVENT = encode(Described(Ulong(0x75), b"x" * 200))
 BATCH = encode(Described(Ulong(0x75), EVENT)) * 100

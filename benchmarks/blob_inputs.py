@@ -27,7 +27,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from benchmarks._output_rows import AVRO_SCHEMA
-from tidegate.connectors.inputs import file_range
+from tidegate.connectors.inputs import files
 from tidegate.connectors.inputs.files import FilesInput
 from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.engine import Wanted, decoder_of
@@ -70,7 +70,7 @@ def _read_avro(path: Path) -> list[object]:
 
 def read_as_input(path: Path, count: int) -> None:
     """Read a file as a job does."""
-    file_range.file_rows.cache_clear()
+    files.file_rows.cache_clear()
     settings = FilesInput(type="files", path=str(path), format=path.name.split(".")[1], watch=False)
     log = settings.open_log(LogOpening())
     ((partition, end),) = log.ends().items()

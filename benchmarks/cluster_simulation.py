@@ -34,8 +34,7 @@ from benchmarks._backlog import spark_session
 from benchmarks.job_substreams import TICKS_APART, MadeLog, MadeRange
 from tidegate.connectors.model.events import PartitionEnd
 from tidegate.engine import CATALOG, KeyedSide, Program, ResultRows
-from tidegate.engine.sharding.payloads import Sharding
-from tidegate.engine.sharding.results import merged_results
+from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, run_shard

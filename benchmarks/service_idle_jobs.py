@@ -14,7 +14,7 @@ from pathlib import Path
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 from tidegate.service import JobDocument, Jobs, JobState
-from tidegate.service.usage import usage_of
+from tidegate.service.processes import usage_of
 
 QUERY = "SELECT k, COUNT(*) AS n INTO o FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 5)"
 WATCHED_S = 20

@@ -24,14 +24,13 @@ from tidegate.azure.management import deployments
 from tidegate.azure.management.access import requests as arm_requests
 from tidegate.azure.templates import evaluation
 from tidegate.cli import main
-from tidegate.connectors.inputs.kinds import INPUTS, FormatName
-from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.inputs.kinds import INPUTS, FormatName, InputLimits
 from tidegate.connectors.model.section import SecretOptions, Section
 from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.engine import CATALOG
-from tidegate.engine.aggregates.states.specification import AggregateFunction
+from tidegate.engine.aggregates.states.state import AggregateFunction
 from tidegate.engine.functions import regular_expressions
-from tidegate.engine.stateful.analytics.specification import AnalyticFunction
+from tidegate.engine.stateful.analytics.earlier_rows import AnalyticFunction
 from tidegate.engine.values import budget
 from tidegate.hub import access, access_rules, addresses, group_offsets, partition, producers, publish, schema_registry
 from tidegate.hub import errors as hub_errors
@@ -47,10 +46,9 @@ from tidegate.server import ServerSettings
 from tidegate.server.connections import client_connection, requests
 from tidegate.server.kafka import connection as kafka
 from tidegate.server.kafka import records_api
-from tidegate.sql.plan.aggregates import Distinct
-from tidegate.sql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
-from tidegate.sql.plan.clauses import CLAUSES
+from tidegate.sql.plan.catalog import CLAUSES, REGISTERED, Example, Form, ScalarFunction
 from tidegate.sql.plan.nodes import AggregateCall, Column, Order, TemporalCall, Type
+from tidegate.sql.plan.signatures import Distinct
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"

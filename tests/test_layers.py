@@ -5,7 +5,7 @@ import sys
 from tests.source import cycles, folder_imports, imports, module_imports, modules, runtime_imports
 
 # What each folder may import from this project. A folder always means itself alone, without its subfolders.
-# The hub handles message bytes, not connections, so two folders of amqp are enough for it.
+# The hub handles message bytes, not connections, so encodings and messages are all of amqp that it may use.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "lazy": (),
     "extensions": (),
@@ -13,11 +13,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "durable_files": (),
     "schemas": (),
     "amqp/encoding": (),
-    "amqp/messages": ("amqp/encoding",),
     "amqp/framing": ("amqp/encoding",),
     "amqp/endpoints": ("amqp/framing", "amqp/encoding"),
-    "amqp": ("amqp/endpoints", "amqp/framing", "amqp/messages", "amqp/encoding"),
-    "kafka": ("amqp/messages", "amqp/encoding"),
+    "amqp": ("amqp/endpoints", "amqp/framing", "amqp/encoding"),
+    "kafka": ("amqp/encoding", "amqp.messages"),
     "log": ("durable_files", "kafka"),
     "store/client": ("kafka",),
     "store/kafka": ("store/client", "kafka", "log", "durable_files"),
@@ -26,7 +25,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "blobs": (),
     "checkpoints": ("blobs",),
     "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding"),
-    "hub/capture": ("blobs", "log", "durable_files", "amqp/messages", "amqp/encoding"),
+    "hub/capture": ("blobs", "log", "durable_files", "amqp/encoding", "amqp.messages"),
     "hub/config": ("hub/capture",),
     "hub": (
         "hub/config",
@@ -37,8 +36,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "kafka",
         "log",
         "durable_files",
-        "amqp/messages",
         "lazy",
+        "amqp.messages",
     ),
     "sql/plan": (),
     "sql/parsing": ("sql/plan",),
@@ -46,8 +45,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "sql": ("sql/lowering", "sql/parsing", "sql/plan", "lazy"),
     "engine/values": ("sql/plan", "ordering"),
     "engine/decoding": ("extensions", "engine/values", "sql/plan", "ordering"),
-    "engine/functions": ("extensions", "engine/decoding", "engine/values", "sql/plan", "ordering"),
-    "engine/expressions": ("engine/functions", "engine/decoding", "engine/values", "sql/plan", "ordering"),
+    "engine/functions": ("engine/decoding", "engine/values", "sql/plan", "ordering"),
+    "engine/expressions": (
+        "engine/functions",
+        "engine/decoding",
+        "engine/values",
+        "sql/plan",
+        "ordering",
+        "extensions",
+    ),
     "engine/aggregates/states": ("engine/values", "sql/plan"),
     "engine/aggregates/functions": (
         "engine/aggregates/states",
@@ -148,8 +154,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "client",
         "blobs",
         "durable_files",
-        "amqp/messages",
         "amqp/encoding",
+        "amqp.messages",
     ),
     "connectors/inputs": (
         "outbound",
@@ -186,14 +192,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "sql/plan",
         "blobs",
     ),
-    "connectors/inputs/kafka": (
-        "connectors/inputs",
-        "connectors/model",
-        "engine",
-        "engine/decoding",
-        "ordering",
-        "client",
-    ),
     "connectors/outputs/messaging": (
         "outbound",
         "connectors/outputs",
@@ -203,7 +201,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "sql/plan",
         "client",
         "amqp",
-        "amqp/messages",
         "amqp/encoding",
         "hub.placement",
     ),
@@ -369,7 +366,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "hub",
         "amqp",
         "amqp/endpoints",
-        "amqp/messages",
         "amqp/encoding",
         "log",
     ),
@@ -381,8 +377,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "server/context",
         "hub",
         "schemas",
-        "amqp/messages",
         "amqp/encoding",
+        "amqp.messages",
     ),
     "server": (
         "server/http",
@@ -396,8 +392,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
     ),
     "workers": ("server", "server/context", "hub", "hub/config", "kafka", "log"),
-    "service/sharing": (),
-    "service": ("service/sharing", "durable_files"),
+    "service": ("durable_files",),
     "service/worker": (
         "outbound",
         "service",
@@ -451,14 +446,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
     ),
     "portal/web": ("server/http", "hub", "log"),
-    "portal/events": (
-        "portal/web",
-        "server/context",
-        "hub",
-        "log",
-        "amqp/messages",
-        "amqp/encoding",
-    ),
+    "portal/events": ("portal/web", "server/context", "hub", "log", "amqp/encoding", "amqp.messages"),
     "portal/pages": (
         "portal/events",
         "portal/web",

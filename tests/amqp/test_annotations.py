@@ -11,17 +11,19 @@ from azure.eventhub._pyamqp._decode import decode_payload
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.amqp.test_message import by_microsoft, messages, section
+from tests.amqp.test_messages import by_microsoft, messages, section
 from tests.amqp.values import names, text, values
 from tidegate.amqp import DecodeError, Described, EncodeError, Message, Symbol, Timestamp, Ulong, encode
-from tidegate.amqp.messages.annotations import (
+from tidegate.amqp.messages import (
     annotate,
     annotate_run,
+    encode_message,
     message_annotation,
+    parse_message,
+    split_batch,
     with_annotations,
     with_delivery_annotations,
 )
-from tidegate.amqp.messages.message import encode_message, parse_message, split_batch
 
 HUB = {"x-opt-sequence-number": 5, "x-opt-offset": "77", "x-opt-enqueued-time": Timestamp(1234)}
 EMPTY_MAP32 = bytes.fromhex("005372d10000000400000000")

@@ -18,7 +18,7 @@ from tests.profiles import example_count
 from tidegate.amqp import ACCEPTED, Described, Symbol, Transfer, Transfers, Ubyte, Uint, Ulong, encode
 from tidegate.amqp.encoding.codec import encode_list
 from tidegate.amqp.encoding.composites import encode_composite
-from tidegate.amqp.encoding.errors import PeerError
+from tidegate.amqp.encoding.types import PeerError
 from tidegate.amqp.framing.frames import (
     FRAME_HEAD,
     FrameBuffer,

@@ -18,12 +18,10 @@ from scripts.reference import aggregates, analytics, windows
 from tests.engine.streams import START, run
 from tidegate.connectors.outputs.shape import shape_of
 from tidegate.engine import CATALOG
-from tidegate.engine.aggregates import catalog as aggregate_catalog
-from tidegate.engine.aggregates.states.specification import AggregateFunction
-from tidegate.engine.aggregates.states.state import Column, Evaluated, State, Summary
-from tidegate.engine.stateful import analytic_catalog
-from tidegate.engine.stateful.analytics.running import running_ranges, still_counted
-from tidegate.engine.stateful.analytics.specification import AnalyticFunction, Past
+from tidegate.engine.aggregates import aggregation
+from tidegate.engine.aggregates.states.state import AggregateFunction, Column, Evaluated, State, Summary
+from tidegate.engine.stateful import temporal_operator
+from tidegate.engine.stateful.analytics.earlier_rows import AnalyticFunction, Past, running_ranges, still_counted
 from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Vector
 from tidegate.engine.windows.kind import PaneWindow
 from tidegate.job.analysis.destinations import destination_of
@@ -32,10 +30,8 @@ from tidegate.ordering import format_time
 from tidegate.ordering.ticks import TICKS_PER_SECOND
 from tidegate.sql import QueryError, compile_query
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.aggregates import Distinct
-from tidegate.sql.plan.analytics import Role
 from tidegate.sql.plan.nodes import Type
-from tidegate.sql.plan.signatures import read_signature
+from tidegate.sql.plan.signatures import Distinct, Role, read_signature
 
 
 @dataclass(slots=True)
@@ -171,8 +167,8 @@ class TenSeconds(PaneWindow):
 @pytest.fixture(autouse=True)
 def new_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the kinds where those of the language are."""
-    monkeypatch.setitem(aggregate_catalog.AGGREGATES, "spread", Spread())
-    monkeypatch.setitem(analytic_catalog.ANALYTICS, "rank_so_far", Rank())
+    monkeypatch.setitem(aggregation.AGGREGATES, "spread", Spread())
+    monkeypatch.setitem(temporal_operator.ANALYTICS, "rank_so_far", Rank())
     monkeypatch.setitem(CATALOG.windows, "tensecondwindow", TenSeconds)
     monkeypatch.setitem(CATALOG.windows, "tenseconds", TenSeconds)
 

@@ -14,7 +14,7 @@ SOURCE = '''
 from typing import Literal
 
 from tidegate.engine.decoding.formats import FORMATS
-from tidegate.engine.decoding.json_format import JsonFormat
+from tidegate.engine.decoding.json_bodies import JsonFormat
 from tidegate.engine.functions.declarations import Group
 from tidegate.engine.values.vectors import Vector
 from tidegate.connectors.inputs.kinds import INPUTS
@@ -52,9 +52,9 @@ def twice(numbers: Vector) -> Vector:
 CLASSES = """
 from dataclasses import dataclass
 
-from tidegate.engine.aggregates.functions.count import Count
-from tidegate.engine.stateful.analytics.is_first import IsFirst
-from tidegate.engine.windows.kinds.tumbling import Tumbling
+from tidegate.engine.aggregates.functions.sums import Count
+from tidegate.engine.stateful.analytics.earlier_rows import IsFirst
+from tidegate.engine.windows.kinds.panes import Tumbling
 
 
 class Tally(Count):

@@ -18,8 +18,16 @@ from tests.log.support import append, open_log, stored
 from tidegate.amqp import BATCH_FORMAT, Connection, ConnectionSettings, DecodeError
 from tidegate.amqp.encoding.codec import decode, encode, skip
 from tidegate.amqp.encoding.types import Described, Symbol
-from tidegate.amqp.messages.annotations import annotate, annotate_run, message_annotation
-from tidegate.amqp.messages.message import Message, Properties, encode_message, parse_message, split_batch
+from tidegate.amqp.messages import (
+    Message,
+    Properties,
+    annotate,
+    annotate_run,
+    encode_message,
+    message_annotation,
+    parse_message,
+    split_batch,
+)
 from tidegate.azure.management.access.requests import ArmError, parse_json, read_payload
 from tidegate.azure.management.event_hubs.payloads import EventHubPayload, KeyPayload, NamespacePayload, RulePayload
 from tidegate.durable_files import FileDamaged
@@ -30,8 +38,8 @@ from tidegate.hub.errors import HubError
 from tidegate.hub.positions import parse_selector
 from tidegate.hub.snapshot import FILE_NAME, read_state
 from tidegate.log import Appended, Document, LogDamaged, LogError, PartitionStore
-from tidegate.log.document import FolderDocument
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage
+from tidegate.log.partition_log import FolderDocument
 from tidegate.log.segment import SegmentName, decode_index
 from tidegate.server.http.routes.publishing import BATCH_CONTENT_TYPE, parse_publication
 

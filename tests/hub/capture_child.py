@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.hub.archives import NAMES, description
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.hub.capture.store import open_store
 from tidegate.log import Appended, Committer, LogError, PartitionLog

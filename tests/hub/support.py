@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.log.support import InlineCommitter, SetClock
-from tidegate.amqp.messages.message import Message, encode_message, parse_message
+from tidegate.amqp.messages import Message, encode_message, parse_message
 from tidegate.hub import EventHubConfig, HubError, Namespace, NamespaceConfig
 from tidegate.hub.access import Grant, sign
 from tidegate.hub.access_rules import EMULATOR_KEY, ROOT_RULE

@@ -13,7 +13,7 @@ import pytest
 from tests.azurite import azurite, container
 from tests.hub.archives import NAMES, description, run
 from tests.log.support import InlineCommitter, SetClock, append
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.hub.capture.store import StoreError, open_store
 from tidegate.log import PartitionLog

@@ -11,7 +11,7 @@ import pytest
 from tests.hub.archives import NAMES, description, run
 from tests.log.support import InlineCommitter, SetClock, append
 from tests.s3_server import s3_server
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.blobs import ObjectStore
 from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.hub.capture.store import StoreError, open_store

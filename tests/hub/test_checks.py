@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 from tests.hub.support import message
 from tidegate.amqp.encoding.codec import decode
 from tidegate.amqp.encoding.types import Int
-from tidegate.amqp.messages.message import (
-    DecodeError,
-    Message,
-    Properties,
-    annotate,
-    encode_message,
-    parse_message,
-    sections,
-)
-from tidegate.amqp.messages.sections import (
+from tidegate.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -30,6 +21,13 @@ from tidegate.amqp.messages.sections import (
     PROPERTIES,
     SEQUENCE,
     VALUE,
+    DecodeError,
+    Message,
+    Properties,
+    annotate,
+    encode_message,
+    parse_message,
+    sections,
 )
 from tidegate.hub import checks
 from tidegate.hub.checks import check_event, check_events

@@ -16,7 +16,7 @@ from tests.hub.support import NOW_S, batch, events, grant, message, open_namespa
 from tests.log.support import FaultyFiles, HeldCommitter, use_files
 from tests.profiles import example_count
 from tidegate.amqp.encoding.types import Int, Short
-from tidegate.amqp.messages.message import BATCH_FORMAT, parse_message, split_batch
+from tidegate.amqp.messages import BATCH_FORMAT, parse_message, split_batch
 from tidegate.hub import HubError
 from tidegate.hub.errors import ArgumentError, NotAllowed, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.hub.producers import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER

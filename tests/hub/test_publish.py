@@ -20,7 +20,7 @@ from tests.hub.support import (
 )
 from tests.log.support import FaultyFiles, HeldCommitter, use_files
 from tests.profiles import example_count
-from tidegate.amqp.messages.message import BATCH_FORMAT, Message, annotate, encode_message, parse_message
+from tidegate.amqp.messages import BATCH_FORMAT, Message, annotate, encode_message, parse_message
 from tidegate.hub import EventHubConfig, HubError, NamespaceConfig
 from tidegate.hub.config import Tier
 from tidegate.hub.errors import (

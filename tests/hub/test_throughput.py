@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.hub.support import NOW_S, batch, grant, message, open_namespace, publish
-from tidegate.amqp.messages.message import BATCH_FORMAT
+from tidegate.amqp.messages import BATCH_FORMAT
 from tidegate.hub import ConfigError, EventHubConfig, NamespaceConfig
 from tidegate.hub.config import Tier
 from tidegate.hub.errors import QuotaExceeded, ServerBusy

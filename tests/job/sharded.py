@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows
-from tidegate.engine.sharding.payloads import Sharding
-from tidegate.engine.sharding.results import merged_results
+from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome, Place
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.job.logs import runner_of
 from tests.patience import PATIENCE_S
 from tests.profiles import scaled
-from tidegate.connectors.inputs.past_ticks import PastTicks
+from tidegate.connectors.inputs.ticks import PastTicks
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.runtime.step import Stepper

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.amqp.encoding.types import Symbol, Ulong
-from tidegate.amqp.messages.message import Message, encode_message, message_annotation, parse_message
+from tidegate.amqp.messages import Message, encode_message, message_annotation, parse_message
 from tidegate.hub.checks import check_events
 from tidegate.kafka.records import Header, decode, encode, parse_batch
 from tidegate.kafka.translation import batch_of, events_of, record_of

@@ -20,7 +20,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.portal.conftest import KEY, Client
 from tests.programs import program
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.portal import portal
 from tidegate.portal.events.placeholders import SAMPLES

@@ -22,7 +22,7 @@ from tests.profiles import scaled
 from tests.server.conftest import RawClient
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED
-from tidegate.amqp.encoding.errors import CONNECTION_FORCED
+from tidegate.amqp.encoding.types import CONNECTION_FORCED
 
 pytestmark = [pytest.mark.sdk, pytest.mark.crash]
 

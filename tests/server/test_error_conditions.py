@@ -17,7 +17,7 @@ from azure.eventhub.exceptions import AuthenticationError, ConnectError, Connect
 from tests import programs
 from tests.patience import PATIENCE_S
 from tests.source import ROOT
-from tidegate.amqp.encoding import errors as amqp_errors
+from tidegate.amqp.encoding import types
 from tidegate.hub import errors as hub_errors
 from tidegate.hub.access import sign
 from tidegate.server import Server
@@ -40,7 +40,7 @@ def test_every_condition_that_the_hub_sends_is_documented_with_what_clients_make
         for kind in vars(hub_errors).values()
         if isinstance(kind, type) and issubclass(kind, hub_errors.HubError)
     }
-    of_the_protocol = {value for name, value in vars(amqp_errors).items() if name.isupper() and isinstance(value, str)}
+    of_the_protocol = {value for name, value in vars(types).items() if name.isupper() and isinstance(value, str)}
     # Defined for completeness, or for a client: the hub detaches with a reason of its own.
     unused = {"amqp:link:detach-forced"}
     assert of_the_hub | of_the_protocol - unused == set(documented())

@@ -19,9 +19,8 @@ from tests.job.run.test_run import QUERY, write_job
 from tests.patience import PATIENCE_S, eventually
 from tidegate.job.config.definition import read_content
 from tidegate.service import JobDocument, JobResource, Jobs, JobState, StartMode
-from tidegate.service.fork_client import ForkingLauncher
+from tidegate.service.launching import ForkingLauncher, SpawningLauncher
 from tidegate.service.processes import Launcher
-from tidegate.service.spawning import SpawningLauncher
 
 pytestmark = pytest.mark.slow
 

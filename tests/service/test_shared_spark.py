@@ -224,7 +224,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    monkeypatch.setattr("tidegate.service.sharing.shared_spark._MODULE", "stand_in")
+    monkeypatch.setattr("tidegate.service.shared_spark._MODULE", "stand_in")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     return StandIn(tmp_path)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.patience import eventually
-from tidegate.service.usage import Usage, usage_of
+from tidegate.service.processes import Usage, usage_of
 
 HELD = 64 << 20
 GRANDPARENT = f"""

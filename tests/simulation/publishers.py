@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.hub.support import NOW_S, batch, grant, message
 from tidegate.amqp.encoding.types import Int, Short
-from tidegate.amqp.messages.message import BATCH_FORMAT
+from tidegate.amqp.messages import BATCH_FORMAT
 from tidegate.hub import HubError, Namespace
 from tidegate.hub.errors import ServerBusy
 from tidegate.hub.producers import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER

@@ -20,7 +20,7 @@ from tests.job.logs import runner_of
 from tests.log.support import HeldCommitter
 from tests.simulation.machine import SimulatedOs
 from tests.simulation.publishers import HUB, SimulatedPublisher, number_of
-from tidegate.amqp.messages.message import parse_message
+from tidegate.amqp.messages import parse_message
 from tidegate.client import ConnectionString
 from tidegate.connectors.inputs.hub_log import HubLog, HubRange, Segments
 from tidegate.connectors.model.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sql.compiling import compile_query
 from tests.sql.examples import Example, examples
-from tidegate.engine.windows.kinds.tumbling import Tumbling
+from tidegate.engine.windows.kinds.panes import Tumbling
 from tidegate.sql import QueryError
 from tidegate.sql.plan.explain import explain
 from tidegate.sql.plan.nodes import Aggregate, Column, Input, Project, Step, Type, Union

@@ -5,13 +5,15 @@ and those of its sessions and links produce bytes for the peer. `message` only w
 """
 
 from tidegate.amqp.encoding.codec import decode, encode
-from tidegate.amqp.encoding.errors import AmqpError, DecodeError, EncodeError, UsageError
 from tidegate.amqp.encoding.types import (
+    AmqpError,
     Array,
     Byte,
     Char,
     Decimal,
+    DecodeError,
     Described,
+    EncodeError,
     Float,
     Int,
     Short,
@@ -20,6 +22,7 @@ from tidegate.amqp.encoding.types import (
     Ubyte,
     Uint,
     Ulong,
+    UsageError,
     Ushort,
 )
 from tidegate.amqp.endpoints.connection import Connection
@@ -40,9 +43,9 @@ from tidegate.amqp.endpoints.events import (
     Transfers,
     TransferTooLarge,
 )
+from tidegate.amqp.endpoints.handshake import ConnectionSettings
 from tidegate.amqp.endpoints.link import Link
 from tidegate.amqp.endpoints.session import Session
-from tidegate.amqp.endpoints.settings import ConnectionSettings
 from tidegate.amqp.framing.performatives import (
     ACCEPTED,
     RELEASED,
@@ -54,21 +57,19 @@ from tidegate.amqp.framing.performatives import (
     Source,
     Target,
 )
-from tidegate.amqp.messages.annotations import (
-    annotate,
-    annotate_run,
-    message_annotation,
-    with_annotations,
-    with_delivery_annotations,
-)
-from tidegate.amqp.messages.message import (
+from tidegate.amqp.messages import (
     BATCH_FORMAT,
     Header,
     Message,
     Properties,
+    annotate,
+    annotate_run,
     encode_message,
+    message_annotation,
     parse_message,
     split_batch,
+    with_annotations,
+    with_delivery_annotations,
 )
 
 __all__ = [

@@ -7,18 +7,6 @@ from tidegate.lazy import lazy_names
 if TYPE_CHECKING:
     from tidegate.azure.management import ArmSettings, Principal, PrincipalError, Principals, Role, arm_routes
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.azure.management": (
-                "ArmSettings",
-                "Principal",
-                "PrincipalError",
-                "Principals",
-                "Role",
-                "arm_routes",
-            )
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = ["ArmSettings", "Principal", "PrincipalError", "Principals", "Role", "arm_routes"]

@@ -13,15 +13,7 @@ if TYPE_CHECKING:
     from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
     from tidegate.connectors.outputs.output import Output
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.connectors.inputs.kinds": ("INPUTS", "InputSection", "LogOpening", "StreamInput"),
-            "tidegate.connectors.model.section": ("Public", "Secret", "SecretOptions", "SecretUrl"),
-            "tidegate.connectors.outputs.kinds": ("OUTPUTS", "OutputOpening", "OutputSection"),
-            "tidegate.connectors.outputs.output": ("Output",),
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "INPUTS",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tidegate.engine.decoding.avro_container import read_container
+    from tidegate.engine.decoding.avro import read_container
+    from tidegate.engine.decoding.content import rows_of
     from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
-    from tidegate.engine.decoding.files import rows_of
     from tidegate.engine.decoding.formats import FORMATS, JSON, Format, Unreadable, decoder_of
     from tidegate.engine.decoding.json_bodies import Decoder
     from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
@@ -22,53 +22,18 @@ if TYPE_CHECKING:
     from tidegate.engine.expressions.checks import UnsupportedQuery
     from tidegate.engine.expressions.failures import RuntimeErrors
     from tidegate.engine.expressions.registered import FunctionCalls
-    from tidegate.engine.program.catalog import CATALOG
     from tidegate.engine.program.keyed_side import KeyedSide
-    from tidegate.engine.program.operator_rows import OperatorRows
-    from tidegate.engine.program.partial import Partial
+    from tidegate.engine.program.operators import CATALOG
+    from tidegate.engine.program.partial import BatchSubstreams, OperatorRows, Partial
     from tidegate.engine.program.program import Program
-    from tidegate.engine.program.substream_table import BatchSubstreams
     from tidegate.engine.program.task_side import BatchEvents, DecodedBatch, Stamped, SubstreamCodes, TaskSide
     from tidegate.engine.stateful.reference import Snapshot
-    from tidegate.engine.substreams.emission import EmissionRange
     from tidegate.engine.substreams.keys import values_of
+    from tidegate.engine.substreams.watermarks import EmissionRange
     from tidegate.engine.values.budget import BatchTooLarge
     from tidegate.engine.values.vectors import Datetime, Kind, Reason, Vector
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.engine.decoding.avro_container": ("read_container",),
-            "tidegate.engine.decoding.decoded": ("Decoded", "Problem", "Wanted"),
-            "tidegate.engine.decoding.files": ("rows_of",),
-            "tidegate.engine.decoding.formats": ("FORMATS", "JSON", "Format", "Unreadable", "decoder_of"),
-            "tidegate.engine.decoding.json_bodies": ("Decoder",),
-            "tidegate.engine.decoding.limits": ("DEFAULT_LIMITS", "Limits"),
-            "tidegate.engine.decoding.rows": ("EventColumns", "ResultRows"),
-            "tidegate.engine.decoding.tables": ("TableBodies", "byte_sizes"),
-            "tidegate.engine.expressions.checks": ("UnsupportedQuery",),
-            "tidegate.engine.expressions.failures": ("RuntimeErrors",),
-            "tidegate.engine.expressions.registered": ("FunctionCalls",),
-            "tidegate.engine.program.catalog": ("CATALOG",),
-            "tidegate.engine.program.keyed_side": ("KeyedSide",),
-            "tidegate.engine.program.operator_rows": ("OperatorRows",),
-            "tidegate.engine.program.partial": ("Partial",),
-            "tidegate.engine.program.program": ("Program",),
-            "tidegate.engine.program.substream_table": ("BatchSubstreams",),
-            "tidegate.engine.program.task_side": (
-                "BatchEvents",
-                "DecodedBatch",
-                "Stamped",
-                "SubstreamCodes",
-                "TaskSide",
-            ),
-            "tidegate.engine.stateful.reference": ("Snapshot",),
-            "tidegate.engine.substreams.emission": ("EmissionRange",),
-            "tidegate.engine.substreams.keys": ("values_of",),
-            "tidegate.engine.values.budget": ("BatchTooLarge",),
-            "tidegate.engine.values.vectors": ("Datetime", "Kind", "Reason", "Vector"),
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "CATALOG",

@@ -13,14 +13,7 @@ if TYPE_CHECKING:
     from tidegate.hub.errors import HubError
     from tidegate.hub.namespace import Namespace
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.hub.config": ("ConfigError", "EventHubConfig", "NamespaceConfig", "load_config", "parse_config"),
-            "tidegate.hub.errors": ("HubError",),
-            "tidegate.hub.namespace": ("Namespace",),
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "ConfigError",

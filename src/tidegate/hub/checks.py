@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 
-from tidegate.amqp.messages.message import (
+from tidegate.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,

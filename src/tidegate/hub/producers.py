@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from tidegate.amqp.messages.message import DecodeError, message_annotation
+from tidegate.amqp.messages import DecodeError, message_annotation
 from tidegate.hub.errors import ArgumentError, HubError, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.kafka.records import parse_batch
 from tidegate.log import EntryView, LogDamaged, LogError, PartitionLog

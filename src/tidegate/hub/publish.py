@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate.amqp.messages.message import (
+from tidegate.amqp.messages import (
     BATCH_FORMAT,
     DATA,
     DecodeError,

@@ -16,17 +16,7 @@ if TYPE_CHECKING:
     from tidegate.job.runtime.step import Runner, Step, Stepper
     from tidegate.job.testing.case import Case, CaseResult, case_result, read_case
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.job.config.definition": ("JobDefinition", "read_definition"),
-            "tidegate.connectors.model.errors": ("InputError", "JobError", "JobQueryError", "OutputError"),
-            "tidegate.job.prepare.loading": ("Job", "load_job"),
-            "tidegate.job.run.run": ("RunSummary", "StepReport", "run_job"),
-            "tidegate.job.runtime.step": ("Runner", "Step", "Stepper"),
-            "tidegate.job.testing.case": ("Case", "CaseResult", "case_result", "read_case"),
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "Case",

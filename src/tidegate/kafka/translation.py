@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.amqp.encoding.codec import encode
-from tidegate.amqp.encoding.errors import DecodeError
-from tidegate.amqp.messages.message import message_annotation, parse_message
+from tidegate.amqp.encoding.types import DecodeError
+from tidegate.amqp.messages import message_annotation, parse_message
 from tidegate.kafka.records import DEFAULT_MAX_RECORDS_BYTES, Header, RecordBatch, decode
 from tidegate.kafka.records import encode as encode_batch
 

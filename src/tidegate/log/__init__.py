@@ -6,15 +6,13 @@ will be earlier. `PartitionStore` is what the hub asks of this log or of any oth
 """
 
 from tidegate.log.clock import Clock, LogClock
-from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView, JoinedEvents
 from tidegate.log.errors import DocumentReplaced, LogClosed, LogDamaged, LogError, NumbersRefused
-from tidegate.log.group import Appended
-from tidegate.log.log_reader import EventBatch, RecordBatches
+from tidegate.log.group import Appended, Committer
+from tidegate.log.log_reader import EventBatch, RecordBatches, SegmentReader
 from tidegate.log.log_writer import WriteFailure
 from tidegate.log.mirror import FACTS_BYTES, LogFacts, LogMirror, LogOwner, facts_of
-from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
-from tidegate.log.partition_log import PartitionLog
+from tidegate.log.partition_log import PartitionFolderWrong, PartitionLog, prepare_folder
 from tidegate.log.protocol import (
     ArrivalLowerBound,
     Document,
@@ -23,7 +21,6 @@ from tidegate.log.protocol import (
     TopicAddress,
 )
 from tidegate.log.recovery import Recovery
-from tidegate.log.segment_reader import SegmentReader
 from tidegate.log.storage import Storage, StorageStatus
 
 __all__ = [

@@ -1,9 +1,17 @@
-"""Groups: the pending appends that are written together, joined into entries of one arrival time."""
+"""Groups: the pending appends that are written together, joined into entries of one arrival time.
+
+The threads of a `Committer` write and sync. A log with appends to store submits itself once. Appends that arrive during
+a sync are stored together by the next one, so groups grow with the disk's latency, and a lone append never waits for
+others.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from tidegate.kafka.records import RecordBatch
@@ -123,3 +131,37 @@ def _events(run: Sequence[Append]) -> Sequence[bytes | memoryview] | JoinedEvent
             return JoinedEvents.of([each.events for each in run])
         events.extend(append.events)
     return events
+
+
+_logger = logging.getLogger(__name__)
+
+
+class Committer:
+    """A small thread pool that runs submitted work in order. One committer serves all logs of a process."""
+
+    def __init__(self, threads: int = 4) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"log-committer-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run `work` soon in one of the threads."""
+        self._queue.put(work)
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception:
+                # a fault in one log must not stop the others
+                _logger.exception("a commit failed unexpectedly")
+
+    def close(self) -> None:
+        """Finish the submitted work and stop the threads. Close the logs first."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()

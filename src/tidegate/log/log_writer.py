@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 
 from tidegate.kafka.records import RecordBatch
 from tidegate.log.clock import Clock
-from tidegate.log.committer import Committer
 from tidegate.log.entry import JoinedEvents
 from tidegate.log.errors import LogClosed, LogError
-from tidegate.log.group import Append, OnDurable, encode_group, first_group
-from tidegate.log.state import LogState
+from tidegate.log.group import Append, Committer, OnDurable, encode_group, first_group
+from tidegate.log.segment_table import LogState
 from tidegate.log.tail_writer import TailWriter
 
 _logger = logging.getLogger(__name__)

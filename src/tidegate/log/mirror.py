@@ -26,8 +26,7 @@ from tidegate.log.partition_log import READERS, PartitionLog
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment import SegmentName
-from tidegate.log.segment_table import SegmentTable
-from tidegate.log.state import LogState
+from tidegate.log.segment_table import LogState, SegmentTable
 
 _logger = logging.getLogger(__name__)
 _FACTS = Struct("<qqqqqq16sqq")

@@ -1,32 +1,44 @@
-"""One partition's commit log: the facade of its writer, its reader and its retention."""
+"""One partition's commit log: the facade of its writer, its reader and its retention.
+
+The owner mark of a partition's folder shows that the folder is missing or was swapped (`prepare_folder`). The log in a
+folder describes itself, but cannot show that the whole folder is gone or belongs to another partition. So a file in the
+folder names the event hub's folder and the partition. It is written before the hub is first served.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
-from tidegate.durable_files import DirectoryLock, Files, refuses_writes
+from tidegate.durable_files import (
+    DirectoryLock,
+    FileDamaged,
+    Files,
+    decode_checked,
+    make_folders,
+    read_checked,
+    refuses_writes,
+    write_checked,
+)
 from tidegate.kafka.records import RecordBatch
 from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
-from tidegate.log.check import check
 from tidegate.log.clock import Clock
-from tidegate.log.committer import Committer
-from tidegate.log.document import FolderDocument
 from tidegate.log.entry import EntryView, JoinedEvents
 from tidegate.log.errors import LogDamaged, LogError
-from tidegate.log.group import OnDurable
+from tidegate.log.group import Committer, OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
 from tidegate.log.log_writer import LogWriter, WriteFailure
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
 from tidegate.log.retention import SEGMENTS, Retention, RetentionLimits, segment_bytes_for
 from tidegate.log.segment import SparseIndex
-from tidegate.log.segment_table import SegmentTable
-from tidegate.log.state import LogState
+from tidegate.log.segment_table import LogState, SegmentTable
 from tidegate.log.tail_writer import TailWriter
 
 _logger = logging.getLogger(__name__)
@@ -415,3 +427,127 @@ class PartitionLog:
     def _release(self) -> None:
         if self._directory_lock is not None:
             self._directory_lock.release()
+
+
+PIECE_BYTES = 1 << 18
+
+
+def check(log: PartitionLog, unread: range) -> Iterator[LogDamaged | None]:
+    """Yield the damage among the events `unread`, and None after every PIECE_BYTES or so, when the caller may pause.
+
+    Raises LogError.
+    """
+    sequence, end = unread.start, unread.stop
+    read = 0
+    while sequence < end:
+        try:
+            with closing(log.entries(sequence)) as entries:
+                for entry in entries:
+                    sequence = entry.next_sequence_number
+                    if sequence >= end:
+                        return
+                    read += entry.length
+                    if read >= PIECE_BYTES:
+                        read = 0
+                        yield None
+                return
+        except LogDamaged as damage:
+            sequence = damage.resume_sequence_number
+            yield damage
+
+
+class FolderDocument:
+    """A document in a file of its own, with a checksum. The first write creates its folder."""
+
+    def __init__(self, path: Path, advice: str) -> None:
+        """`advice` says what a person can do about a damaged file; it ends the message of FileDamaged."""
+        self.path = path
+        self._advice = advice
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self.path.exists()
+
+    def read(self) -> Mapping[str, Any] | None:
+        """Return what was last written, None if there is no file, {} if it is empty. Raises FileDamaged, OSError."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if not data:
+            return {}
+        try:
+            return decode_checked(data)
+        except ValueError as error:
+            raise self.damaged(str(error)) from None
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Replace the file, atomically and durably. Raises OSError, or ValueError if JSON has no form for it."""
+        make_folders(self.path.parent)
+        write_checked(self.path, document)
+
+    def damaged(self, reason: str) -> FileDamaged:
+        """Return the error to raise for content that makes no sense."""
+        return FileDamaged(self.path, reason, self._advice)
+
+
+FILE_NAME = "partition.json"
+ACCEPT_LOSS = "accept-loss"
+_VERSION = 1
+
+
+class PartitionFolderWrong(LogError):
+    """A partition's folder is missing, empty, or another partition's. The message says what to do."""
+
+
+def prepare_folder(folder: Path, partition_id: str, *, is_new: bool) -> None:
+    """Check that `folder` belongs to the partition, and mark it if it is new or was never marked.
+
+    Args:
+        folder: The partition's folder, inside its event hub's folder.
+        partition_id: The partition.
+        is_new: True if the event hub is being created: the folder may be missing.
+
+    Raises:
+        PartitionFolderWrong: The partition's events are not there.
+        FileDamaged: The mark is damaged.
+        OSError: The mark cannot be read or written.
+    """
+    mark = {"version": _VERSION, "event_hub_folder": folder.parent.name, "partition_id": partition_id}
+    path = folder / FILE_NAME
+    found = read_checked(path, advice="restore it from a backup, or delete it if the folder is the right one")
+    has_events = any(folder.glob("*.log")) or (folder / "acknowledged").exists()
+    if found is None or not has_events:
+        _check_is_not_lost(folder, is_new=is_new, has_events=has_events)
+    if found is None:
+        make_folders(folder)
+        write_checked(path, mark)
+        (folder / ACCEPT_LOSS).unlink(missing_ok=True)
+    elif found.get("version") != _VERSION:
+        raise FileDamaged(path, "it is not of a known version", "start the version of Tidegate that wrote it")
+    elif found != mark:
+        raise PartitionFolderWrong(
+            f"{folder} holds partition {found.get('partition_id')} of {found.get('event_hub_folder')}: folders were "
+            "swapped or copied; move each back to its place"
+        )
+
+
+def _check_is_not_lost(folder: Path, *, is_new: bool, has_events: bool) -> None:
+    if is_new or has_events:
+        return
+    accepted = folder / ACCEPT_LOSS
+    if not accepted.exists():
+        raise PartitionFolderWrong(
+            f"{folder} is missing or empty, though its event hub was served before: restore it from a backup; or, to "
+            f"lose its events and begin again at sequence number 0, create an empty file {accepted}"
+        )
+    _logger.error("%s: the events of the partition are lost, as %s accepts", folder, ACCEPT_LOSS)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != accepted:
+            path.unlink()

@@ -9,7 +9,7 @@ from tidegate.log.log_reader import LogReader
 from tidegate.log.log_writer import LogWriter
 from tidegate.log.recovery import remove_segment
 from tidegate.log.segment import SegmentName
-from tidegate.log.state import LogState
+from tidegate.log.segment_table import LogState
 
 SEGMENTS = 8
 """Retention deletes whole segments and keeps this many or more, so that it comes close to its limits."""

@@ -18,7 +18,7 @@ from tidegate.log.errors import LogError
 from tidegate.log.group import Group
 from tidegate.log.recovery import Tail, create_segment, log_recovery, recover_log
 from tidegate.log.segment import INDEX_RECORD_BYTES, SegmentHeader, SegmentName, SparseIndex
-from tidegate.log.state import LogState
+from tidegate.log.segment_table import LogState
 
 _logger = logging.getLogger(__name__)
 _INDEX_RECORDS = 4

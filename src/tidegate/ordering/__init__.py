@@ -7,8 +7,7 @@ event's stamp follows from its own times and from the events before it on the sa
 from tidegate.ordering.emission import Advances, Emission
 from tidegate.ordering.explanation import Explanation, explain
 from tidegate.ordering.key_index import KeyIndex, Keys, hashes_of
-from tidegate.ordering.policy import Action, Policy, PolicyError
-from tidegate.ordering.start import read_from
+from tidegate.ordering.policy import Action, Policy, PolicyError, read_from
 from tidegate.ordering.substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
 from tidegate.ordering.ticks import (
     END_OF_TIME,
@@ -38,13 +37,15 @@ from tidegate.ordering.timeline import (
     OUT_OF_ORDER,
     Carry,
     Stamps,
+    arrival_floor,
     counts,
+    merge,
     running_arrival,
     scan,
     scan_arrival,
+    watermark,
 )
 from tidegate.ordering.tuning import Disorder, Outcome, measure, tune
-from tidegate.ordering.watermarks import arrival_floor, merge, watermark
 
 __all__ = [
     "ADJUSTED",

@@ -12,8 +12,19 @@ import numpy as np
 
 from tidegate.ordering.policy import Policy
 from tidegate.ordering.ticks import format_duration, short_time
-from tidegate.ordering.timeline import DROPPED, EARLY, INVALID_KEY, INVALID_TIMESTAMP, LATE, OUT_OF_ORDER, Carry, scan
-from tidegate.ordering.watermarks import arrival_floor, less, watermark
+from tidegate.ordering.timeline import (
+    DROPPED,
+    EARLY,
+    INVALID_KEY,
+    INVALID_TIMESTAMP,
+    LATE,
+    OUT_OF_ORDER,
+    Carry,
+    arrival_floor,
+    less,
+    scan,
+    watermark,
+)
 
 
 @dataclass(frozen=True)

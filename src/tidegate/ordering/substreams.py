@@ -31,13 +31,13 @@ from tidegate.ordering.timeline import (
     Carry,
     Mask,
     Stamps,
+    arrival_floor,
     arrival_rules,
     columns,
     minus,
     order_rule,
     running_arrival,
 )
-from tidegate.ordering.watermarks import arrival_floor
 
 FORGET_FROM = 262_144
 """With fewer substreams than this, nothing is forgotten."""

@@ -21,9 +21,9 @@ from tidegate.service.jobs import Jobs
 from tidegate.service.metric_history import EVENTS_READ, Resolution, Sample
 from tidegate.service.prometheus import JobsCollector
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, QueryVersion, Scale, StartMode
-from tidegate.service.settings import ResourceLimits, ServiceSettings
-from tidegate.service.sharing.shared_spark import SharedSparkSettings
+from tidegate.service.shared_spark import SharedSparkSettings
 from tidegate.service.states import JobState
+from tidegate.service.supervised_job import ResourceLimits, ServiceSettings
 
 __all__ = [
     "EVENTS_READ",

@@ -25,15 +25,13 @@ from tidegate.service.errors import Changed, InvalidJob, JobExists, JobNotFound,
 from tidegate.service.job_files import DATA_ERRORS, LogPage, read_data_errors, read_last_output, read_log, read_status
 from tidegate.service.launching import launcher_of_this_machine
 from tidegate.service.metric_history import Resolution, Sample
-from tidegate.service.processes import Launcher
+from tidegate.service.processes import Launcher, Usage, usage_of
 from tidegate.service.record import JobRecord, RecordFile, utc_now
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, Scale, StartMode
 from tidegate.service.secrets import Sealer
-from tidegate.service.settings import ServiceSettings
-from tidegate.service.sharing.shared_spark import SharedSpark
+from tidegate.service.shared_spark import SharedSpark
 from tidegate.service.states import ACTIVE, JobState, NoTransition
-from tidegate.service.supervised_job import SupervisedJob, Surroundings
-from tidegate.service.usage import Usage, usage_of
+from tidegate.service.supervised_job import ServiceSettings, SupervisedJob, Surroundings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _JOBS = "jobs"

@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidegate.service.jobs import Jobs
+from tidegate.service.processes import usage_of
 from tidegate.service.states import JobState
-from tidegate.service.usage import usage_of
 
 STATE = ("tidegate_job_state", "1 for the state that the job is in, 0 for the others")
 RESTARTS = ("tidegate_job_restarts", "Times the job's process was started again since the job was started")

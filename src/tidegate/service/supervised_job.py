@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, assert_never
@@ -15,15 +16,49 @@ from tidegate.service.error_groups import ErrorGroups
 from tidegate.service.errors import ServiceError
 from tidegate.service.job_files import STATE, read_last_output, read_placement, read_versions, rotate
 from tidegate.service.metric_history import OF_PARTITIONS, MetricHistory
-from tidegate.service.processes import Launcher, LaunchOrder, Process
+from tidegate.service.processes import Launcher, LaunchOrder, Process, usage_of
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, StartMode
 from tidegate.service.secrets import redacted, redacted_properties
-from tidegate.service.settings import ServiceSettings
-from tidegate.service.sharing.shared_spark import SharedSpark, SparkUser
+from tidegate.service.shared_spark import SharedSpark, SharedSparkSettings, SparkUser
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
 from tidegate.service.supervision import Action, Exit, ExitKind, Supervision
-from tidegate.service.usage import usage_of
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimits:
+    """What the processes of jobs may use.
+
+    Attributes:
+        memory_bytes_per_unit: of memory that is the process's own, for each streaming unit. A process that uses more
+            is ended, with that as the reason, and started again.
+        nice: how much jobs yield the processor to the hub.
+    """
+
+    memory_bytes_per_unit: int = 1 << 30
+    nice: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """How jobs are run.
+
+    Attributes:
+        key_file: the key of the secrets at rest; None: `key` in the service's folder.
+        limits: what a job may use.
+        spark: the Spark that jobs share.
+        max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
+        parallelism: how many tasks a step has at most.
+        traces: URL of the OpenTelemetry collector that traces of steps are sent to; None: none are made.
+    """
+
+    key_file: Path | None = None
+    limits: ResourceLimits = ResourceLimits()
+    spark: SharedSparkSettings = field(default_factory=SharedSparkSettings)
+    max_events_per_step: int | None = None
+    parallelism: int = min(2, os.cpu_count() or 1)
+    traces: str | None = None
+
 
 _logger = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0

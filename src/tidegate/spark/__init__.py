@@ -33,21 +33,7 @@ if TYPE_CHECKING:
     from tidegate.spark.streaming.query import StreamingQuery, StreamingQueryFailed
     from tidegate.spark.streaming.sinks import UnknownFormat
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.spark.queries.evaluation": ("rejected", "sql"),
-            "tidegate.spark.queries.frame_events": ("EventsOfFrame", "events"),
-            "tidegate.spark.queries.reference_frames": ("ReferenceOfFrame", "reference"),
-            "tidegate.spark.run": ("run_job_on_spark",),
-            "tidegate.spark.runner": ("SparkRunner",),
-            "tidegate.spark.session": ("end_java", "spark_context"),
-            "tidegate.spark.stream_writer": ("ResultStreamWriter", "stream"),
-            "tidegate.spark.streaming.checkpoint": ("CheckpointMismatch",),
-            "tidegate.spark.streaming.query": ("StreamingQuery", "StreamingQueryFailed"),
-            "tidegate.spark.streaming.sinks": ("UnknownFormat",),
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "CheckpointMismatch",

@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.connectors.model.encoded_rows import Elsewhere, Encoder
 from tidegate.connectors.model.errors import UnavailableError
 from tidegate.engine import FunctionCalls, OperatorRows, Program, ResultRows
-from tidegate.engine.sharding.payloads import Sharding
-from tidegate.engine.sharding.results import merged_results
+from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome, Place, StateLost, WorkersLost

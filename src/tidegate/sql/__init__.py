@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from tidegate.sql.compiler import compile_query
     from tidegate.sql.parsing.diagnostics import Diagnostic, QueryError
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "tidegate.sql.compiler": ("compile_query",),
-            "tidegate.sql.parsing.diagnostics": ("Diagnostic", "QueryError"),
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = ["Diagnostic", "QueryError", "compile_query"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tidegate.sql.lowering.context import COMPATIBILITY_LEVELS, Context
+from tidegate.sql.lowering.context import COMPATIBILITY_LEVELS, Context, Report
 from tidegate.sql.lowering.doubts import note_unread_steps
 from tidegate.sql.lowering.expressions import resolve_type
-from tidegate.sql.lowering.report import Report
 from tidegate.sql.lowering.select import lower_query
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.diagnostics import QueryError, did_you_mean

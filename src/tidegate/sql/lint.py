@@ -20,8 +20,7 @@ from tidegate.sql.plan.nodes import (
     Window,
     WindowId,
 )
-from tidegate.sql.plan.same import fold
-from tidegate.sql.plan.walking import expressions_of, parts_in, relations_of
+from tidegate.sql.plan.walking import expressions_of, fold, parts_in, relations_of
 
 _COMPARISONS = frozenset(["equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal"])
 _DIVISIONS = frozenset(["divide", "divide_bigints", "modulo"])

@@ -23,8 +23,8 @@ from tidegate.azure.management.manager.places import Places
 from tidegate.azure.management.manager.resource_manager import Question, ResourceManager, ResourceProvider
 from tidegate.azure.management.manager.state import StateFile
 from tidegate.azure.management.manager.subscriptions import Subscriptions
-from tidegate.azure.management.stream_analytics.local_hubs import LocalHubs
 from tidegate.azure.management.stream_analytics.provider import StreamAnalyticsProvider
+from tidegate.azure.management.stream_analytics.store import LocalHubs
 from tidegate.server import Server
 from tidegate.service import Jobs
 from tidegate.service.supervision import Exit, ExitKind

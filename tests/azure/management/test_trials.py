@@ -19,8 +19,8 @@ from tests.patience import PATIENCE_S, eventually
 from tidegate.azure.management import Role
 from tidegate.azure.management.access.requests import ArmError, ArmRequest
 from tidegate.azure.management.stream_analytics.background import AT_ONCE, KEPT_S, MOST_WAITING, Background, Outcome
-from tidegate.azure.management.stream_analytics.blob_uris import checked_uri, read_blob, within, write_blob
 from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked
+from tidegate.azure.management.stream_analytics.trials import checked_uri, read_blob, within, write_blob
 from tidegate.server import Server
 
 pytestmark = pytest.mark.slow

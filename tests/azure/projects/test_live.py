@@ -10,9 +10,8 @@ import pytest
 from tests.job.projects import JOB_CONFIG, write_json, write_project
 from tidegate.azure.projects.live import live_project, load_project
 from tidegate.azure.projects.reading import read_project
-from tidegate.connectors.inputs.event_hub import EventHubInput
+from tidegate.connectors.inputs.event_hub import EventHubInput, IotHubInput
 from tidegate.connectors.inputs.files import FilesInput
-from tidegate.connectors.inputs.iot_hub import IotHubInput
 from tidegate.connectors.inputs.recorded import RecordedInput
 from tidegate.connectors.inputs.reference import ReferenceInput
 from tidegate.connectors.model.errors import JobError

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.azure.projects.files import LocalInput
-from tidegate.azure.projects.local_data import LocalData, LocalLog, arrival_of, json_bodies, read_local
+from tidegate.azure.projects.local import LocalData, LocalLog, arrival_of, json_bodies, read_local
 from tidegate.azure.projects.model.project_file import parse_project_file
 from tidegate.connectors.model.errors import ProjectError
 from tidegate.engine import JSON

@@ -11,8 +11,8 @@ import pytest
 from tests.job.logs import runner_of
 from tests.job.projects import QUERY, TOTALS, input_file, rides_case, rides_project, write_json, write_test_config
 from tidegate.azure.projects.cases import ProjectTests
-from tidegate.azure.projects.datasources.event_hub import EventHub
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES
+from tidegate.azure.projects.datasources.messages import EventHub
 from tidegate.azure.projects.live import live_project
 from tidegate.azure.projects.reading import read_project
 from tidegate.azure.projects.template import Template

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.azure.templates.errors import TemplateError
 from tidegate.azure.templates.evaluation import Evaluator, Scope
+from tidegate.azure.templates.expressions import TemplateError
 from tidegate.azure.templates.functions import FUNCTIONS
 from tidegate.azure.templates.template import Template, TemplateResource
 

@@ -14,12 +14,11 @@ from tests.connectors.inputs.kit import Origin, StreamContract
 from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append, stored
 from tidegate.amqp.encoding.types import Symbol, Timestamp
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.client import ConnectionString, HubClient, Publisher
 from tidegate.connectors.inputs import hub_log
-from tidegate.connectors.inputs.event_hub import EventHubInput
+from tidegate.connectors.inputs.event_hub import EventHubInput, IotHubInput
 from tidegate.connectors.inputs.hub_log import HubLog, HubRange, Segments
-from tidegate.connectors.inputs.iot_hub import IotHubInput
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import DEFAULT_LIMITS, JSON, Format

@@ -12,7 +12,7 @@ import pytest
 from tests.connectors.inputs.tick_writer import KEPT
 from tests.patience import PATIENCE_S
 from tests.profiles import scaled
-from tidegate.connectors.inputs.past_ticks import PastTicks
+from tidegate.connectors.inputs.ticks import PastTicks
 
 KILLS = scaled(4)
 

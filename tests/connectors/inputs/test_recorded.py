@@ -17,7 +17,7 @@ from tests.connectors.inputs.test_hub_log import _Hub
 from tests.job.logs import prepared, runner_of
 from tests.log.support import append, stored
 from tidegate.amqp.encoding.types import Symbol
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.client import Delivery
 from tidegate.client.event_json import event_json
 from tidegate.connectors.inputs.kinds import LogOpening

@@ -20,7 +20,7 @@ from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append
 from tests.profiles import example_count
 from tidegate.amqp.encoding.types import Byte, Char, Decimal, Float, Int, Symbol, Timestamp, Ulong
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.client import ConnectionString
 from tidegate.connectors.inputs.files import FilesInput, FilesLog
 from tidegate.connectors.inputs.hub_log import HubRange, Segments

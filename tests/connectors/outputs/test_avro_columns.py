@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.connectors.outputs.files.avro_columns import avro_file
+from tidegate.connectors.outputs.files.file_formats import avro_file
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 ROWS = st.lists(

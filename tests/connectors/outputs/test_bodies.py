@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.job.rows import result_columns, result_rows
-from tidegate.connectors.outputs.messaging.avro_schema import schema_of, signature_of
-from tidegate.connectors.outputs.messaging.bodies import encoder_of
+from tidegate.connectors.outputs.messaging.bodies import encoder_of, schema_of, signature_of
 from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput
 from tidegate.connectors.outputs.shape import OutputColumn
 from tidegate.engine.values.vectors import Datetime

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.connectors.outputs.test_lake_output import IDENTITY
-from tidegate.connectors.outputs.marks import StoredMark
+from tidegate.connectors.outputs.output import StoredMark
 from tidegate.connectors.outputs.tables.delta import DeltaLakeTable, DeltaOutput
 from tidegate.connectors.outputs.tables.delta_files import DeltaFileWriter
 

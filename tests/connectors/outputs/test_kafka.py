@@ -26,7 +26,7 @@ from tests.connectors.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
 from tests.kafka import PASSWORD, USER, kafka, kafka_broker, kafka_with_password, messages_of
 from tests.patience import PATIENCE_S, eventually
-from tidegate.connectors.inputs.kafka.settings import KafkaInput
+from tidegate.connectors.inputs.kafka import KafkaInput
 from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.connectors.model.errors import InputError, InputUnavailableError, OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
@@ -297,7 +297,7 @@ def test_a_broker_is_reached_by_tls_with_a_certificate_and_scram(monkeypatch: py
             ends = log.ends()
             read = [events_of(log.range(name, one.begin, one.end), 10) for name, one in ends.items()]
             assert sorted(json.loads(event.body)["n"] for events in read for event in events) == [1, 2, 3]
-        monkeypatch.setattr("tidegate.connectors.inputs.kafka.log._ANSWER_WITHIN_S", 3.0)
+        monkeypatch.setattr("tidegate.connectors.inputs.kafka._ANSWER_WITHIN_S", 3.0)
         wrong = source.model_copy(update={"password": "wRoNg"})
         with pytest.raises(InputError, match="uthentication") as caught:
             wrong.open_log(LogOpening())

@@ -8,7 +8,7 @@ import pytest
 from redis import Connection
 
 from tests.job.rows import result_columns, result_rows
-from tidegate.connectors.outputs.messaging.redis_commands import CommandPacker, PackedCommand, fields_of, word
+from tidegate.connectors.outputs.messaging.redis import CommandPacker, PackedCommand, fields_of, word
 from tidegate.engine.values.vectors import Datetime
 
 

@@ -17,8 +17,7 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.console import ConsoleOutput
 from tidegate.connectors.outputs.files import result_file
-from tidegate.connectors.outputs.files.line_encoders import encode_lines
-from tidegate.connectors.outputs.files.result_file import FileOutput
+from tidegate.connectors.outputs.files.result_file import FileOutput, encode_lines
 from tidegate.connectors.outputs.tables.sqlite import SqliteOutput
 
 IDENTITY = Identity("job", "out", "journal")

@@ -19,8 +19,7 @@ from tests.http_receiver import Answer, receiver
 from tests.job.rows import result_columns, result_rows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.connectors.outputs.messaging.storage_account import StorageAccount
-from tidegate.connectors.outputs.messaging.table_storage import StorageTable, TableStorageOutput
+from tidegate.connectors.outputs.messaging.table_storage import StorageAccount, StorageTable, TableStorageOutput
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
 

@@ -15,8 +15,8 @@ from tests.job.rows import result_columns, result_rows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.connectors.outputs.messaging.http_batches import HttpRow, batches_of, ranges_of
 from tidegate.connectors.outputs.messaging.http_client import Reply
+from tidegate.connectors.outputs.messaging.http_sink import HttpRow, batches_of, ranges_of
 from tidegate.connectors.outputs.messaging.power_bi import PowerBiOutput
 from tidegate.connectors.outputs.messaging.webhook import WebhookOutput
 from tidegate.engine.values.vectors import Datetime

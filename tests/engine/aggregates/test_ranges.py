@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.engine.aggregates import aggregation as aggregation_module
 from tidegate.engine.aggregates.aggregation import Aggregation
-from tidegate.engine.aggregates.states.ranges import least
+from tidegate.engine.aggregates.states.state import least
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.sql.plan.nodes import AggregateCall, Column, Order

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tidegate.engine import Format, Limits, Wanted, decoder_of
-from tidegate.engine.decoding.files import rows_of
+from tidegate.engine.decoding.content import rows_of
 
 MEMORY_BYTES = 768 << 20
 LIMITS = Limits(event_bytes=64 << 20, file_bytes=64 << 20)

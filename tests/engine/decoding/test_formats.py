@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.engine.decoding.content import rows_of
 from tidegate.engine.decoding.decoded import Problem, Wanted
-from tidegate.engine.decoding.files import rows_of
 from tidegate.engine.decoding.formats import JSON, Format, decoder_of
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.values.vectors import Datetime

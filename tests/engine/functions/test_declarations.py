@@ -12,7 +12,7 @@ from tests.engine.streams import run
 from tests.sql.compiling import compile_query
 from tidegate.connectors.outputs.shape import OutputColumn, shape_of
 from tidegate.engine import CATALOG
-from tidegate.engine.functions.catalog import SCALARS
+from tidegate.engine.expressions.evaluation import SCALARS
 from tidegate.engine.functions.declarations import Group
 from tidegate.engine.values.vectors import Failure, Reason
 from tidegate.sql import QueryError

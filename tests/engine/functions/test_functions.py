@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.streams import Events, program, run, task
-from tidegate.engine.functions.catalog import SCALARS
+from tidegate.engine.expressions.evaluation import SCALARS
 from tidegate.engine.functions.dates import add, difference, name, part
 from tidegate.engine.functions.declarations import OverColumns
 from tidegate.engine.functions.logic import like

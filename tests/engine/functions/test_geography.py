@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.streams import run
-from tidegate.engine.functions.catalog import SCALARS
+from tidegate.engine.expressions.evaluation import SCALARS
 from tidegate.engine.functions.declarations import OverColumns
 from tidegate.engine.functions.geometries import geometry
 from tidegate.engine.values.vectors import Failure, Vector

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.engine.program.operator_rows import OperatorRows
+from tidegate.engine.program.partial import OperatorRows
 
 
 def counted(taken: dict[tuple[int, int], int], released: dict[int, int]) -> OperatorRows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.job.logs import prepared
-from tidegate.engine.sharding.advice import spread_of
+from tidegate.engine.sharding.keys import spread_of
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.sharding.codes import shard_codes
+from tidegate.engine.sharding.payloads import shard_codes
 from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.vectors import Vector
 

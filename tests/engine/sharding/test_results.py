@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine import ResultRows, Vector
-from tidegate.engine.sharding.results import merged_results
+from tidegate.engine.sharding.payloads import merged_results
 
 
 def rows(output: str, times: list[int], keys: list[str], names: tuple[str | None, ...] = ("k",)) -> ResultRows:

@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, run, run_log
-from tidegate.engine.stateful.analytics.anomalies import MAX_HISTORY
-from tidegate.engine.stateful.analytics.change_point import change_point
-from tidegate.engine.stateful.analytics.spike_and_dip import spike_and_dip
+from tidegate.engine.stateful.analytics.anomalies import MAX_HISTORY, change_point, spike_and_dip
 from tidegate.ordering import Policy
 
 VALUES = st.integers(-5, 5).map(float) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.stateful.join_keys import JoinKeys
+from tidegate.engine.stateful.joins import JoinKeys
 from tidegate.engine.values.vectors import Datetime, Vector
 from tidegate.ordering import parse_time
 

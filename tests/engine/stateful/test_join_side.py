@@ -11,11 +11,12 @@ from tests.engine.stateful.test_operators import RULES, Event, logs
 from tests.engine.streams import Events, task
 from tidegate.engine import KeyedSide
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.stateful import join_operator, join_side
-from tidegate.engine.stateful.join_side import HeldRows, neighbours
+from tidegate.engine.stateful import join_operator
+from tidegate.engine.stateful import join_operator as join_side
+from tidegate.engine.stateful.join_operator import HeldRows, neighbours
 from tidegate.engine.stateful.joins import Reach
-from tidegate.engine.substreams import waiting
-from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams import watermarks
+from tidegate.engine.substreams.watermarks import Waiting
 from tidegate.engine.values.vectors import Vector
 from tidegate.job.runtime.state_store import StateStore
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
@@ -43,7 +44,7 @@ def test_neighbours_are_the_held_rows_that_may_meet_the_others(
 ) -> None:
     held: Waiting[HeldRows] = Waiting()
     model: dict[int, int] = {}
-    with mock.patch.object(waiting, "SMALL_ROWS", 4), mock.patch.object(join_side, "_MOST_ROWS", most):
+    with mock.patch.object(watermarks, "SMALL_ROWS", 4), mock.patch.object(join_side, "_MOST_ROWS", most):
         for times in steps:
             first = len(model)
             held.append(rows(times, first))
@@ -74,7 +75,7 @@ def test_neighbours_are_the_held_rows_that_may_meet_the_others(
 
 def test_a_part_out_of_reach_is_not_read() -> None:
     held: Waiting[HeldRows] = Waiting()
-    with mock.patch.object(waiting, "SMALL_ROWS", 0):
+    with mock.patch.object(watermarks, "SMALL_ROWS", 0):
         for first in range(0, 1000, 10):
             held.append(rows(list(range(first, first + 10)), first))
     read: list[int] = []
@@ -98,7 +99,7 @@ def test_a_join_is_the_same_from_small_parts_mapped_from_a_disk(
     carry = of.new_carry("a")
     found: list[tuple[int, object]] = []
     with (
-        mock.patch.object(waiting, "SMALL_ROWS", 3),
+        mock.patch.object(watermarks, "SMALL_ROWS", 3),
         mock.patch.object(join_side, "_MOST_ROWS", 2),
         mock.patch.object(join_operator, "_MOST_PAIRS", 2),
         mock.patch("tidegate.job.runtime.state_store.IN_TREE_BYTES", 0),

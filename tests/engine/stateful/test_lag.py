@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.stateful.rows import BASES, Rows, rows
-from tidegate.engine.stateful.analytics.is_first import is_first, still_first
-from tidegate.engine.stateful.analytics.lag import lag, still_seen
+from tidegate.engine.stateful.analytics.earlier_rows import is_first, lag, still_first, still_seen
 from tidegate.engine.values.vectors import BoolArray
 from tidegate.ordering.ticks import FIRST_TICKS
 

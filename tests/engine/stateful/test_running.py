@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.stateful.rows import BASES, Rows, rows
-from tidegate.engine.stateful.analytics.running import running_ranges, still_counted
+from tidegate.engine.stateful.analytics.earlier_rows import running_ranges, still_counted
 
 
 def by_the_rule(given_rows: Rows, limit: int) -> list[list[int]]:

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.substreams import waiting
-from tidegate.engine.substreams.waiting import Waiting
-from tidegate.engine.substreams.watermarks import SubstreamWatermarks
+from tidegate.engine.substreams import watermarks as waiting
+from tidegate.engine.substreams.watermarks import SubstreamWatermarks, Waiting
 from tidegate.ordering import NO_TIME, Advances, Emission
 
 LATE = 12

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, task
 from tidegate.engine import KeyedSide, Program
-from tidegate.engine.windows.boundaries import Panes
+from tidegate.engine.windows.kind import Panes
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, parse_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.amqp.encoding.types import Array, Float, Int, Symbol, Timestamp, Ulong
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.capture.avro import PROPERTY_TYPES, SCHEMA, AvroFile, container_header, format_time
 from tidegate.log import EventBatch
 

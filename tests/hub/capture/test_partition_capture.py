@@ -24,7 +24,7 @@ from tests.hub.archives import (
 )
 from tests.log.support import InlineCommitter, SetClock, append, last_segment
 from tests.profiles import example_count
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.capture import avro as capture_avro
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
 from tidegate.hub.capture.partition_capture import CaptureWriter

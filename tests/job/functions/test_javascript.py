@@ -235,8 +235,7 @@ def test_a_group_of_many_rows_may_take_longer_than_a_piece() -> None:
 
 
 def test_failures_of_arguments_stay_with_their_rows() -> None:
-    from tidegate.engine.expressions.registered import FunctionCalls, available, first_raised
-    from tidegate.engine.expressions.registered_rows import call_with_rows
+    from tidegate.engine.expressions.registered import FunctionCalls, available, call_with_rows, first_raised
 
     counted = FunctionCalls()
     adding = JavaScriptFunction("function main(a, b) { if (a === 4) throw new Error('four'); return a + b; }")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.connectors.model.encoded_rows import EncodedRows
 from tidegate.engine import ResultRows, Vector
-from tidegate.engine.sharding.results import merged_results
+from tidegate.engine.sharding.payloads import merged_results
 from tidegate.job.runtime import writers
 from tidegate.job.runtime.writers import STRETCHES, Share, Stretches, in_order, shares, write_shares
 

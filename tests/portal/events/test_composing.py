@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.amqp.messages.message import parse_message
+from tidegate.amqp.messages import parse_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.portal.events.sending import Composition, repeat_of
 

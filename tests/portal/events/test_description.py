@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate.amqp.encoding.types import Symbol, Timestamp, Ulong
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.kafka.translation import event_of
 from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain
 

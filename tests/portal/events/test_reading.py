@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.log import EventBatch, LogDamaged
 from tidegate.portal.events.reading import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.amqp.encoding.types import Symbol
-from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.portal.events.reading import StoredEvent
 from tidegate.portal.events.searching import parse_search

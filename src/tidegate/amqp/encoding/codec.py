@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from tidegate.amqp.encoding.errors import DecodeError, EncodeError
 from tidegate.amqp.encoding.types import (
     Array,
     Byte,
     Char,
     Decimal,
+    DecodeError,
     Described,
+    EncodeError,
     Float,
     Int,
     Short,

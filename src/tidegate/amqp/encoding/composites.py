@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from tidegate.amqp.encoding.codec import encode, encode_list, encode_map, encode_uint, encode_ulong
-from tidegate.amqp.encoding.errors import INVALID_FIELD, PeerError
-from tidegate.amqp.encoding.types import Array, Described, Symbol, Timestamp, Ubyte, Ulong, Ushort
+from tidegate.amqp.encoding.types import (
+    INVALID_FIELD,
+    Array,
+    Described,
+    PeerError,
+    Symbol,
+    Timestamp,
+    Ubyte,
+    Ulong,
+    Ushort,
+)
 
 Composite = TypeVar("Composite")
 

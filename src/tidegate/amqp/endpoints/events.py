@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.amqp.encoding.errors import AmqpError
+from tidegate.amqp.encoding.types import AmqpError
 from tidegate.amqp.framing.performatives import DeliveryState, Open
 
 if TYPE_CHECKING:

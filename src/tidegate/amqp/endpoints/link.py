@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.amqp.encoding.errors import NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, AmqpError, PeerError, UsageError
+from tidegate.amqp.encoding.types import NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, AmqpError, PeerError, UsageError
 from tidegate.amqp.endpoints.events import Credit, Detached, Drained, Event, Transfer, Transfers, TransferTooLarge
-from tidegate.amqp.endpoints.settings import PeerLimits
+from tidegate.amqp.endpoints.handshake import PeerLimits
 from tidegate.amqp.framing.frames import LAST, MORE, TransferTemplate
 from tidegate.amqp.framing.performatives import Attach, DeliveryState, Detach, Flow, Source, Target
 

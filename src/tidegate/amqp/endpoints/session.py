@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.amqp.encoding.errors import (
+from tidegate.amqp.encoding.types import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
     RESOURCE_LIMIT_EXCEEDED,

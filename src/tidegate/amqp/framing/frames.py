@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.amqp.encoding.codec import decode, skip
 from tidegate.amqp.encoding.composites import decode_composite, encode_composite
-from tidegate.amqp.encoding.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, PeerError
+from tidegate.amqp.encoding.types import DECODE_ERROR, FRAMING_ERROR, DecodeError, PeerError
 from tidegate.amqp.framing.performatives import TransferFrame
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"

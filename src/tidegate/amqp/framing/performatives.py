@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.amqp.encoding.composites import Field, composite
-from tidegate.amqp.encoding.errors import INTERNAL_ERROR, AmqpError
-from tidegate.amqp.encoding.types import Described
+from tidegate.amqp.encoding.types import INTERNAL_ERROR, AmqpError, Described
 
 MAX_UINT = 0xFFFFFFFF
 

@@ -43,8 +43,8 @@ from tidegate.azure.management.manager.resource_manager import Question, Resourc
 from tidegate.azure.management.manager.state import StateFile
 from tidegate.azure.management.manager.subscriptions import Subscriptions
 from tidegate.azure.management.monitor import ActivityLog, Monitor
-from tidegate.azure.management.stream_analytics.local_hubs import LocalHubs
 from tidegate.azure.management.stream_analytics.provider import StreamAnalyticsProvider
+from tidegate.azure.management.stream_analytics.store import LocalHubs
 from tidegate.hub.access_rules import Right
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
 from tidegate.server.http.refusals import read_body

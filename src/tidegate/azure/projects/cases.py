@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.azure.projects.files import ExpectedOutput, TestCase, TestConfig
-from tidegate.azure.projects.local import Functions, run_locally
-from tidegate.azure.projects.local_data import json_bodies
+from tidegate.azure.projects.local import Functions, json_bodies, run_locally
 from tidegate.azure.projects.model.project_file import read_project_file
 from tidegate.azure.projects.reading import LocalFile, Project, locate
 from tidegate.connectors.model.errors import JobError, JobQueryError, ProjectError

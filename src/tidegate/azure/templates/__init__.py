@@ -1,7 +1,7 @@
 """Templates of Azure Resource Manager: their expressions, and the resources that a template means."""
 
-from tidegate.azure.templates.errors import TemplateError, UnknownValueError
 from tidegate.azure.templates.evaluation import Evaluator, Runtime, Scope
+from tidegate.azure.templates.expressions import TemplateError, UnknownValueError
 from tidegate.azure.templates.template import DEPLOYMENTS, Template, TemplateResource
 
 __all__ = [

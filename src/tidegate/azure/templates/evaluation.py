@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.azure.templates.errors import TemplateError, UnknownValueError
 from tidegate.azure.templates.expressions import (
     Access,
     Call,
     Literal,
     Node,
+    TemplateError,
+    UnknownValueError,
     is_expression,
     member,
     parse,

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.azure.templates.errors import TemplateError
+
+class TemplateError(Exception):
+    """A template, or an expression in it, that is wrong. The message holds no secret."""
+
+
+class UnknownValueError(TemplateError):
+    """An expression whose value is known only when the template is deployed."""
+
 
 MAX_CHARACTERS = 24_576
 """The longest expression, which is the service's limit."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, unquote, urljoin
 
-from tidegate.azure.templates.errors import TemplateError
+from tidegate.azure.templates.expressions import TemplateError
 
 MAX_ITEMS = 100_000
 MAX_CHARACTERS = 2_000_000

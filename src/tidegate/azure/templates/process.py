@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from tidegate.azure.templates.errors import TemplateError
+from tidegate.azure.templates.expressions import TemplateError
 from tidegate.azure.templates.template import Template
 
 MEMORY_BYTES = 1 << 30

@@ -12,9 +12,16 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any
 
-from tidegate.azure.templates.errors import TemplateError, UnknownValueError
 from tidegate.azure.templates.evaluation import MAX_COPIES, UNKNOWN, Budget, Evaluator, Looped, Scope, loop_count
-from tidegate.azure.templates.expressions import Call, Literal, Node, is_expression, parse
+from tidegate.azure.templates.expressions import (
+    Call,
+    Literal,
+    Node,
+    TemplateError,
+    UnknownValueError,
+    is_expression,
+    parse,
+)
 
 DEPLOYMENTS = "Microsoft.Resources/deployments"
 MAX_PARAMETERS = 256

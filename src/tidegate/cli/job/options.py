@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tidegate.engine import Program
+from tidegate.job import Runner
 from tidegate.job.config.overrides import Override, parse_override
-from tidegate.job.config.spark_settings import parse_property
-from tidegate.ordering import parse_time
+from tidegate.job.config.spark_settings import SparkSettings, parse_property
+from tidegate.job.runtime.task import local_runner
+from tidegate.ordering import Policy, parse_time
 
 TEXT_OR_JSON = click.Choice(["text", "json"])
 
@@ -84,3 +88,36 @@ def time_of(option: str, text: str, also: str = "") -> int:
 def optional_time(option: str, text: str | None) -> int | None:
     """Parse an option's time to ticks; None if it was not given."""
     return None if text is None else time_of(option, text)
+
+
+def spark_settings(master: str | None, ui: bool, conf: Mapping[str, str]) -> SparkSettings:
+    """Return the settings that a command line has.
+
+    Raises:
+        click.UsageError: there are some for Spark, but no master to run on.
+    """
+    if master is None and (ui or conf):
+        raise click.UsageError("--spark-conf and --spark-ui need --master: without it, no Spark is started")
+    return SparkSettings().overridden(master=master, ui=ui, conf=conf)
+
+
+@contextmanager
+def runners(spark: SparkSettings | None, name: str) -> Iterator[Callable[[Program, Policy], Runner]]:
+    """Yield a function that returns the runner for a query and a policy.
+
+    Args:
+        spark: the settings for Spark; None or no master: this process.
+        name: the name of the application on Spark.
+
+    Raises:
+        JobError: Spark does not start.
+    """
+    if spark is None or spark.master is None:
+        yield local_runner
+        return
+    from tidegate.spark import SparkRunner, spark_context
+
+    with spark_context(spark, name) as context:
+        if context.uiWebUrl:
+            click.echo(f"Spark UI: {context.uiWebUrl}", err=True)
+        yield lambda program, policy: SparkRunner(context, program, policy)

@@ -26,9 +26,10 @@ from tidegate.cli.job.options import (
     TEXT_OR_JSON,
     json_line,
     overrides_of,
+    runners,
+    spark_settings,
     time_of,
 )
-from tidegate.cli.job.runners import runners, spark_settings
 from tidegate.job import Job, JobError, load_job
 from tidegate.job.config.overrides import Override
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun

@@ -16,8 +16,7 @@ from tidegate.azure.projects.cases import ProjectTests
 from tidegate.azure.projects.live import functions_of
 from tidegate.azure.projects.reading import read_project
 from tidegate.cli.job.job_file import as_json, described, differences, write_results
-from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line
-from tidegate.cli.job.runners import runners, spark_settings
+from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line, runners, spark_settings
 from tidegate.engine import UnsupportedQuery
 from tidegate.job import Case, JobError, case_result, read_case
 from tidegate.job.config.spark_settings import SparkSettings

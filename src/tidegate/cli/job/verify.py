@@ -8,8 +8,15 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import REPLAY_SOURCE, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, optional_time
-from tidegate.cli.job.runners import runners, spark_settings
+from tidegate.cli.job.options import (
+    REPLAY_SOURCE,
+    SPARK_CONF,
+    SPARK_UI,
+    TEXT_OR_JSON,
+    optional_time,
+    runners,
+    spark_settings,
+)
 from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
 from tidegate.job.analysis.verification import Attempt, Verification, verify
 from tidegate.job.run_log import shown_time

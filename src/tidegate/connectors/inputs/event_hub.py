@@ -1,4 +1,4 @@
-"""The input type `eventhub`, and the settings of everything read over AMQP."""
+"""Event hubs and IoT hubs as inputs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, de
 from tidegate.connectors.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.connectors.inputs.hub_log import HubLog
 from tidegate.connectors.inputs.hub_topic import ClusterAccess
-from tidegate.connectors.inputs.kinds import (
-    INPUTS,
-    ArrivalEstimate,
-    EstimateArrival,
-    FormatName,
-    IdleAfter,
-    LogOpening,
-)
+from tidegate.connectors.inputs.kinds import INPUTS, ArrivalEstimate, EstimateArrival, FormatName, IdleAfter, LogOpening
 from tidegate.connectors.inputs.schema_registry import RegistrySettings
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.section import Public, Secret
@@ -99,4 +92,27 @@ class EventHubInput(HubSettings):
             job=opening.job,
         )
         log.registry = self.registry(self.connection_string)
+        return log
+
+
+@INPUTS.register
+class IotHubInput(HubSettings):
+    """Messages of devices, from the Event Hubs-compatible endpoint of an IoT hub. A message arrives at its
+    ``IoTHub.EnqueuedTime``."""
+
+    type: Literal["iothub"]
+
+    def open_log(self, opening: LogOpening) -> InputLog:
+        log = HubLog.connect(
+            self.connection_string,
+            self.event_hub,
+            self.consumer_group,
+            use_segments=self.segments == "auto",
+            cluster=self.cluster_access(),
+            body_format=self.body_format(opening.limits),
+            of_devices=True,
+            patient=opening.patient,
+            job=opening.job,
+        )
+        log.registry = self.registry()
         return log

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from tidegate.blobs import PathPattern, PatternError
 from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.connectors.inputs.kinds import InputSection
+from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import Public
-from tidegate.connectors.model.storage_account import StorageAccountSection
 from tidegate.engine import Format, Limits
 
 Delimiter = Annotated[Public, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]

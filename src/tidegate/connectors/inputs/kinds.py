@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.kinds import Kinds, KindSection
+from tidegate.connectors.model.section import Section
 from tidegate.engine import DEFAULT_LIMITS, FORMATS, Limits
 
 
@@ -128,3 +129,29 @@ EstimateArrival = Annotated[
     Field(description="advance the watermark of an idle input by estimate: the last arrival and the time since then"),
 ]
 IdleAfter = Annotated[float, Field(ge=0, description="how long no event must have come before that begins")]
+
+
+class InputLimits(Section):
+    """Limits on one event or file; one that exceeds a limit counts as an input deserialization error."""
+
+    depth: int = Field(
+        default=DEFAULT_LIMITS.depth, ge=1, le=200, description="how deeply values (and Avro schemas) may be nested"
+    )
+    event_bytes: int = Field(
+        default=DEFAULT_LIMITS.event_bytes, ge=1, description="the size of one event's body after decompression"
+    )
+    file_bytes: int = Field(
+        default=DEFAULT_LIMITS.file_bytes, ge=1, description="the size of one file after decompression"
+    )
+    rows: int = Field(default=DEFAULT_LIMITS.rows, ge=1, description="how many rows one file may have")
+    event_rows: int = Field(default=DEFAULT_LIMITS.event_rows, ge=1, description="how many rows one event may have")
+    event_values: int = Field(
+        default=DEFAULT_LIMITS.event_values,
+        ge=1,
+        description="how many values one event may have, those inside records and arrays included",
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits for the engine."""
+        return Limits(**self.model_dump())

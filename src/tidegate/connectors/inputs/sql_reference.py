@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 from tidegate import outbound
 from tidegate.blobs import Blob, BlobError
 from tidegate.connectors.inputs.kinds import INPUTS
-from tidegate.connectors.inputs.reference_section import ReferenceSection, ReferenceTables
+from tidegate.connectors.inputs.reference import ReferenceSection, ReferenceTables
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.engine import JSON, Format, Limits
 from tidegate.ordering import TICKS_PER_SECOND, format_time

@@ -21,7 +21,7 @@ from tidegate.client.event import PARTITION_KEY, PUBLISHER, Details, details_wit
 from tidegate.client.event_json import from_json
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import DEFAULT_LIMITS, Limits
-from tidegate.engine.decoding.avro_container import read_container
+from tidegate.engine.decoding.avro import read_container
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.ordering import TICKS_PER_MILLISECOND
 

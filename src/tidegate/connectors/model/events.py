@@ -6,18 +6,22 @@ recorded file differ only in how the end of the log is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp
+from tidegate.client.event import Details
 from tidegate.connectors.model.captured import CapturedMessages
 from tidegate.connectors.model.messages import Messages
-from tidegate.connectors.model.user_properties import typed_properties
-from tidegate.engine import JSON, Format
-from tidegate.ordering import NO_TIME
+from tidegate.engine import JSON, Datetime, Format
+from tidegate.ordering import NO_TIME, TICKS_PER_MILLISECOND
+from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -208,3 +212,45 @@ def last_arrival(log: InputLog, partition: str, begin: int, end: int) -> int:
             return int(found[-1].arrivals[-1])
         end, stretch = start, 2 * stretch
     return NO_TIME
+
+
+_LARGEST_BIGINT = 2**63 - 1
+
+
+def typed_properties(details: Details) -> dict[str, Any]:
+    """Return the properties of an event by name; as text where the types that they were sent with are not known."""
+    values: Mapping[str, Any] = details.properties if details.values is None else details.values
+    return {name: value if type(value) is str else _value(value) for name, value in values.items()}
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case Timestamp():
+            ticks = int(value) * TICKS_PER_MILLISECOND
+            return Datetime(ticks) if FIRST_TICKS <= ticks <= LAST_TICKS else int(value)
+        case int():
+            return int(value) if value <= _LARGEST_BIGINT else float(value)
+        case float():
+            return float(value) if math.isfinite(value) else str(float(value))
+        case bytes() | bytearray() | memoryview():
+            return _text(bytes(value))
+        case Decimal():
+            return b64encode(value.encoded).decode("ascii")
+        case Described():
+            return _value(value.value)
+        case Array():
+            return list(map(_value, value.items))
+        case list() | tuple():
+            return list(map(_value, value))
+        case Mapping():
+            return {str(name): _value(item) for name, item in value.items()}
+    return str(value)
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return b64encode(content).decode("ascii")

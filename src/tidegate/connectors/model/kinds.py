@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from tidegate.connectors.model.section import Public, Section
+from tidegate.blobs import is_azure
+from tidegate.blobs.object_store import CONNECTION_STRING, azure_config
+from tidegate.connectors.model.section import Public, Secret, SecretUrl, Section
 from tidegate.extensions import import_modules, load_group, why_missing
 
 
@@ -99,3 +101,29 @@ class Kinds(Generic[AnySection]):
             instead = f'did you mean type = "{close[0]}"?'
         hint = "" if instead is None else f" ({instead})"
         return f'type "{name}" is not {self._noun} type; expected one of {", ".join(self.by_name)}{hint}'
+
+
+class StorageAccountSection(KindSection):
+    """A section with a path that may be in a container of Blob storage."""
+
+    path: SecretUrl
+    connection_string: Secret | None = Field(
+        default=None,
+        description="of the storage account, for a path such as `az://CONTAINER/…`; default: "
+        f"`{CONNECTION_STRING}` of the environment",
+    )
+
+    @model_validator(mode="after")
+    def _connection_string_is_of_an_account(self) -> StorageAccountSection:
+        if self.connection_string is not None:
+            if not is_azure(self.path):
+                raise ValueError(
+                    "connection_string is for a path in Blob storage: expected az://CONTAINER/… or abfss://…"
+                )
+            azure_config(self.connection_string, "connection_string")
+        return self
+
+    @property
+    def storage_environment(self) -> Mapping[str, str] | None:
+        """Where the credentials are, in the place of the environment; None for the environment itself."""
+        return None if self.connection_string is None else {CONNECTION_STRING: self.connection_string}

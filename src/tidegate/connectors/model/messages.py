@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.amqp.messages.message import parse_message
+from tidegate.amqp.messages import parse_message
 from tidegate.client.event import NO_DETAILS, Delivery, Details, body_of, details_of
 
 _DATA = 0x75

@@ -1,6 +1,9 @@
 """The aggregates of one GROUP BY, computed together.
 
 Aggregates that need the same summary share it: SUM(x) and AVG(x) are one exact sum.
+
+`AGGREGATES` are those of the language: every public class of a module in `engine.aggregates.functions`, and those that
+entry points name.
 """
 
 from __future__ import annotations
@@ -9,17 +12,41 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tidegate.engine.aggregates.catalog import aggregate_of
-from tidegate.engine.aggregates.states.multisets import DistinctValues
-from tidegate.engine.aggregates.states.state import MOST_ROWS, Column, Evaluated, State, Summary
+from tidegate.engine.aggregates import functions
+from tidegate.engine.aggregates.states.ordered import DistinctValues
+from tidegate.engine.aggregates.states.state import MOST_ROWS, AggregateFunction, Column, Evaluated, State, Summary
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.registered import AGGREGATE_PREFIX
 from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import ranges
 from tidegate.engine.values.sequences import stretches
 from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.extensions import classes_of
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.aggregates import Distinct
+from tidegate.sql.plan.signatures import Distinct
+
+AGGREGATES: dict[str, AggregateFunction] = {
+    aggregate.name: aggregate
+    for aggregate in (
+        each() for each in classes_of(functions, "tidegate.aggregates") if issubclass(each, AggregateFunction)
+    )
+}
+"""By lower-case name; registered ones are all "uda"."""
+
+
+def is_aggregate(function: str) -> bool:
+    """Return whether a call names an aggregate."""
+    return function.startswith(AGGREGATE_PREFIX) or function in AGGREGATES
+
+
+def aggregate_of(function: str) -> AggregateFunction:
+    """Return the aggregate that a call names.
+
+    Raises:
+        KeyError: There is no such aggregate.
+    """
+    return AGGREGATES["uda" if function.startswith(AGGREGATE_PREFIX) else function]
 
 
 class Aggregation:

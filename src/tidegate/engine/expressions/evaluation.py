@@ -9,16 +9,24 @@ import numpy as np
 
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.frames import Frame, NamedColumns
-from tidegate.engine.expressions.registered_columns import call_with_columns
-from tidegate.engine.expressions.registered_rows import call_with_rows
-from tidegate.engine.functions.catalog import SCALARS
-from tidegate.engine.functions.declarations import OfColumn, OverColumns, WithUnit, over_rows
+from tidegate.engine.expressions.registered import call_with_columns, call_with_rows
+from tidegate.engine.functions import dates, geography, logic, numbers, records, text
+from tidegate.engine.functions.declarations import SCALARS, TABLES, OfColumn, OverColumns, WithUnit, over_rows
 from tidegate.engine.values import conversions
 from tidegate.engine.values.budget import within_text_limit
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
+from tidegate.extensions import load_group
 from tidegate.ordering import NO_TIME
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.signatures import ArgumentKind, Signature
+
+__all__ = ["MODULES", "SCALARS", "TABLES"]
+
+MODULES = (text, dates, numbers, logic, records, geography)
+"""The modules with declarations, beside those that entry points name."""
+
+load_group("tidegate.functions")
+
 
 _ANY_VALUES = Signature((ArgumentKind.ANY,), 1, None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidegate.engine.functions.catalog import SCALARS
+from tidegate.engine.expressions.evaluation import SCALARS
 from tidegate.engine.functions.declarations import OfColumn
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.walking import expressions_of, parts_of, sources_of

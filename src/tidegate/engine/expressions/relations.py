@@ -1,4 +1,18 @@
-"""Stateless relations: filters, projections, unions, applications, evaluated over frames."""
+"""Stateless relations: filters, projections, unions, applications, evaluated over frames.
+
+The one order of rows that have the same System.Timestamp: the order in which their events arrived.
+
+Rows are in the order of (System.Timestamp, arrival, partition, sequence number). The query reference says so of LAG
+("if there are multiple events with the same timestamp, their order of arrival is used"), and it holds everywhere: LAG,
+LAST, ISFIRST, aggregates OVER, Collect, the final tie of TopOne and CollectTop, MATCH_RECOGNIZE, sessions and results.
+https://learn.microsoft.com/stream-analytics-query/lag-azure-stream-analytics
+
+The order is made once, from the log (`arrival_order`), and rows carry it as int64 columns as long as each follows from
+one event. Rows that agree in all of it (a UNION of an input with itself, two inputs) are in the order in which the
+query mentions their inputs, rows of one event in their order there. Rows that follow from several events have no
+arrival: results of a window are ordered by key, those of a join by their left and then by their right row, and those of
+a UNION that has such rows by its branches.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +21,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tidegate.engine.expressions.evaluation import evaluate
+from tidegate.engine.expressions.evaluation import TABLES, evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, Frame, NamedColumns, merge_by_time
-from tidegate.engine.functions.catalog import TABLES
 from tidegate.engine.functions.declarations import nested_only
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.values.budget import APPLIED_BYTES, MOST_ROWS_OF_ONE, beyond_limit
-from tidegate.engine.values.vectors import BoolArray, Kind, Vector
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.walking import folded, relations_in, sources_of
 
@@ -201,3 +214,88 @@ def streams_of(relation: plan.Relation) -> tuple[plan.Relation, ...]:
     if isinstance(relation, plan.Join) and relation.reference:
         return (relation.left,)
     return sources_of(relation)
+
+
+Names = tuple[str | None, ...]
+"""Column names; None means all fields of a record, which the plan does not know."""
+
+
+def columns_of(relation: plan.Relation, known: dict[int, Names] | None = None) -> dict[str, Names]:
+    """The columns of each source of a FROM, by the alias under which frames have it; `known`: of steps, by id."""
+    known = {} if known is None else known
+    match relation:
+        case plan.Input(alias=alias):
+            return {alias.lower(): (None,)}
+        case plan.Step(alias=alias):
+            return {alias.lower(): selected_names(relation.relation, known)}
+        case plan.Temporal(alias=alias, calls=calls):
+            values = tuple(map(str, range(len(calls))))
+            return {**columns_of(relation.source, known), temporal_alias(alias): values}
+        case plan.Match(alias=alias, measures=measures):
+            return {alias.lower(): tuple(item.name for item in measures)}
+        case plan.Apply(alias=alias, function=function):
+            names = tuple(name for name, _ in TABLES[function].columns)
+            return {**columns_of(relation.source, known), alias.lower(): names}
+        case plan.Join():
+            return {**columns_of(relation.left, known), **columns_of(relation.right, known)}
+        case plan.Filter():
+            return columns_of(relation.source, known)
+        case _:
+            return {}
+
+
+def selected_names(relation: plan.Relation, known: dict[int, Names] | None = None) -> Names:
+    """The columns of a SELECT. A step that is read many times is looked at once."""
+    known = {} if known is None else known
+    if id(relation) not in known:
+        known[id(relation)] = _selected_names(relation, known)
+    return known[id(relation)]
+
+
+def _selected_names(relation: plan.Relation, known: dict[int, Names]) -> Names:
+    if isinstance(relation, plan.Union):
+        every = [selected_names(source, known) for source in relation.sources]
+        alike = len({tuple(name and name.lower() for name in names) for names in every}) == 1
+        return every[0] if alike and None not in every[0] else (None,)
+    if not isinstance(relation, plan.Project):
+        return (None,)
+    names: list[str | None] = []
+    for item in relation.items:
+        names += [item.name] if isinstance(item, plan.Item) else _starred(item, relation.source, known)
+    first = {name and name.lower(): name for name in reversed(names)}  # a second unknown record adds no name either
+    return tuple(first[key] for key in dict.fromkeys(name and name.lower() for name in names))
+
+
+def _starred(star: plan.Star, source: plan.Relation, known: dict[int, Names]) -> list[str | None]:
+    if star.path:
+        return [None]
+    return [
+        name
+        for alias, names in columns_of(source, known).items()
+        if not alias.startswith(" ") and (star.source is None or alias == star.source.lower())
+        for name in names
+    ]
+
+
+def arrival_order(
+    arrivals: Int64Array, mention: int, partition: str, sequence_numbers: Int64Array, indices: Int64Array
+) -> tuple[Int64Array, ...]:
+    """Return the columns that order n rows of one partition among all rows with the same System.Timestamp.
+
+    Args:
+        arrivals: int64[n], ticks.
+        mention: the number of the place where the query mentions the input.
+        partition: a decimal number.
+        sequence_numbers: int64[n].
+        indices: int64[n], the place of each row in its event.
+    """
+    mentions, partitions = (np.full(len(arrivals), number, dtype=np.int64) for number in (mention, int(partition)))
+    return (arrivals, partitions, sequence_numbers, mentions, indices)
+
+
+def has_arrivals(relation: plan.Relation) -> bool:
+    """Return whether each row of a relation follows from one event, so that it has the order of its arrival."""
+    return not any(
+        isinstance(one, plan.Aggregate | plan.Match) or (isinstance(one, plan.Join) and not one.reference)
+        for one in relations_in(relation, sources=streams_of)
+    )

@@ -24,14 +24,17 @@ from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.relations import Evaluation, is_local
-from tidegate.engine.program.operator_rows import OperatorRows
-from tidegate.engine.program.partial import Partial
+from tidegate.engine.program.partial import OperatorRows, Partial, SubstreamTable, renumbered, substreams_in
 from tidegate.engine.program.program import Program
-from tidegate.engine.program.substream_table import SubstreamTable, renumbered, substreams_in
-from tidegate.engine.substreams.emission import EmissionRange, with_emission_arrivals
 from tidegate.engine.substreams.separation import joins_streams
-from tidegate.engine.substreams.waiting import Waiting
-from tidegate.engine.substreams.watermarks import SubstreamWatermarks, Watermark, less
+from tidegate.engine.substreams.watermarks import (
+    EmissionRange,
+    SubstreamWatermarks,
+    Waiting,
+    Watermark,
+    less,
+    with_emission_arrivals,
+)
 from tidegate.engine.values.grouping import sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.panes_operator import PanesOperator

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tidegate.engine.aggregates.catalog import aggregate_of, is_aggregate
-from tidegate.engine.aggregates.states.specification import StateMemory
+from tidegate.engine.aggregates.aggregation import aggregate_of, is_aggregate
+from tidegate.engine.aggregates.states.state import StateMemory
 from tidegate.engine.expressions.relations import is_local
-from tidegate.engine.stateful.analytic_catalog import ANALYTICS
+from tidegate.engine.stateful.temporal_operator import ANALYTICS
 from tidegate.engine.windows.kind import PaneWindow, WindowKind, kind_of
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.aggregates import Distinct
 from tidegate.sql.plan.explain import duration, expression
+from tidegate.sql.plan.signatures import Distinct
 
 
 class Growth(Enum):

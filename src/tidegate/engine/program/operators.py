@@ -4,6 +4,8 @@ A relation is *local* if each of its rows follows from one event: filters, proje
 inputs. A task computes local relations from the events it holds. Every other relation has an operator with state:
 windows, functions of earlier rows, joins, patterns. Its `reduce` makes rows small (an aggregate's: one line for each
 pane and key) and runs in the task if its source is local; its `absorb` and `release` run on the keyed side.
+
+`CATALOG` is the language that these operators can evaluate, as `sql.compile_query` expects it.
 """
 
 from __future__ import annotations
@@ -13,20 +15,67 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tidegate.engine.aggregates.aggregation import AGGREGATES
+from tidegate.engine.expressions.evaluation import SCALARS, TABLES
 from tidegate.engine.expressions.failures import Failures
-from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.expressions.relations import is_local, streams_of
+from tidegate.engine.expressions.frames import Frame, merge_by_time
+from tidegate.engine.expressions.relations import branches_of, has_arrivals, is_local, streams_of
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
-from tidegate.engine.stateful.temporal_operator import TemporalOperator
-from tidegate.engine.stateful.union_operator import UnionOperator
-from tidegate.engine.substreams.waiting import Waiting
-from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.stateful.temporal_operator import ANALYTICS, TemporalOperator
+from tidegate.engine.substreams.watermarks import Waiting, Watermark
 from tidegate.engine.values.budget import APPLIED_BYTES, beyond_limit, repeated_bytes
 from tidegate.engine.values.vectors import BoolArray, Vector
-from tidegate.engine.windows.group_operator import group_operator
+from tidegate.engine.windows import kinds
+from tidegate.engine.windows.kind import WindowKind
+from tidegate.engine.windows.kinds.panes import Snapshot
+from tidegate.engine.windows.panes_operator import group_operator
+from tidegate.extensions import classes_of
 from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.catalog import Catalog
 from tidegate.sql.plan.walking import relations_in
+
+
+class UnionOperator:
+    """All rows of several relations, by time.
+
+    Rows of the same time are in the order of their arrival. If the rows of some relation have none, the rows of the
+    first relation come first.
+    """
+
+    def __init__(self, relation: plan.Union) -> None:
+        self.relation = relation
+        self.sources = relation.sources
+        self.delay_ticks = 0
+        self._by_arrival = has_arrivals(relation)
+
+    def new_state(self) -> list[Waiting[Frame]]:
+        """Return an empty state."""
+        return [Waiting() for _ in self.sources]
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
+        """Return the rows themselves."""
+        return frame.without_rows()
+
+    def absorb(self, state: list[Waiting[Frame]], side: int, payload: Frame) -> None:
+        """Add rows of one relation to the state."""
+        state[side].append(payload)
+
+    def release_rows(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
+        """Remove and return the rows before the watermark, up to which all relations are complete."""
+        ready = [self._numbered(side, waiting.take_before(watermark)) for side, waiting in enumerate(state)]
+        frames = branches_of(self.relation, ready)
+        if not frames:
+            return None
+        if self._by_arrival:
+            return Frame.concat(frames).in_order()
+        return merge_by_time([frame.in_order().without_order() for frame in frames])
+
+    def _numbered(self, side: int, frame: Frame | None) -> Frame | None:
+        """Return the rows with ties that begin with the number of their relation."""
+        if frame is None or self._by_arrival:
+            return frame
+        return frame.with_ties(Vector.constant(side, len(frame)), *frame.tie_breakers())
 
 
 class Operator(Protocol):
@@ -149,3 +198,16 @@ def lower_first(query: plan.Query) -> Iterator[plan.Relation]:
 
     for output in query.outputs:
         yield from place(output.relation)
+
+
+_KINDS = [kind for kind in classes_of(kinds, "tidegate.windows") if issubclass(kind, WindowKind)]
+
+CATALOG = Catalog(
+    SCALARS,
+    TABLES,
+    AGGREGATES,
+    ANALYTICS,
+    {name.lower(): kind for kind in _KINDS if kind is not Snapshot for name in kind.names},
+    Snapshot,
+)
+"""Everything that the engine can evaluate."""

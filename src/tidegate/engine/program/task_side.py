@@ -19,11 +19,10 @@ from tidegate.engine.decoding.decoded import Decoded, without_bits
 from tidegate.engine.decoding.formats import BodyDecoder, Format, decoder_of
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.expressions import registered
-from tidegate.engine.expressions.arrival_order import arrival_order
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import FieldColumns, Frame, Path
-from tidegate.engine.expressions.relations import Evaluation
+from tidegate.engine.expressions.relations import Evaluation, arrival_order
 from tidegate.engine.functions.records import metadata_path
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
@@ -34,7 +33,7 @@ from tidegate.engine.values.grouping import group, texts_of_numbers, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import Keys
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.same import fold
+from tidegate.sql.plan.walking import fold
 
 
 @dataclass(frozen=True, slots=True)

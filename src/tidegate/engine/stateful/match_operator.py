@@ -15,8 +15,7 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
-from tidegate.engine.substreams.waiting import Waiting
-from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.substreams.watermarks import Waiting, Watermark
 from tidegate.engine.values.grouping import group, ordered_keys, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector

@@ -18,11 +18,9 @@ from tidegate.engine.decoding.formats import JSON, Format, decoder_of
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, FieldColumns, Frame, MissingColumns
-from tidegate.engine.expressions.relations import Evaluation
-from tidegate.engine.expressions.source_columns import columns_of
+from tidegate.engine.expressions.relations import Evaluation, columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.stateful.join_keys import JoinKeys
-from tidegate.engine.stateful.joins import meet_always
+from tidegate.engine.stateful.joins import JoinKeys, meet_always
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.ordering import NO_TIME
 from tidegate.sql.plan import nodes as plan

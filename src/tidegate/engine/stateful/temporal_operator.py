@@ -12,24 +12,36 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tidegate.engine.aggregates.aggregation import Aggregation
-from tidegate.engine.aggregates.catalog import is_aggregate
+from tidegate.engine.aggregates.aggregation import Aggregation, is_aggregate
 from tidegate.engine.aggregates.states.state import Column, Evaluated
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.functions.operators import is_true
-from tidegate.engine.stateful.analytic_catalog import ANALYTICS
-from tidegate.engine.stateful.analytics.running import running_ranges, still_counted
-from tidegate.engine.stateful.analytics.specification import Evaluator, Past
-from tidegate.engine.substreams.waiting import Waiting
-from tidegate.engine.substreams.watermarks import Watermark, until
+from tidegate.engine.stateful import analytics
+from tidegate.engine.stateful.analytics.earlier_rows import (
+    AnalyticFunction,
+    Evaluator,
+    Past,
+    running_ranges,
+    still_counted,
+)
+from tidegate.engine.substreams.watermarks import Waiting, Watermark, until
 from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.engine.windows.held_rows import kept
+from tidegate.extensions import classes_of
 from tidegate.sql.plan import nodes as plan
+
+ANALYTICS: dict[str, AnalyticFunction] = {
+    function.name: function
+    for function in (
+        each() for each in classes_of(analytics, "tidegate.analytics") if issubclass(each, AnalyticFunction)
+    )
+}
+"""By lower-case name."""
 
 
 class _Running:

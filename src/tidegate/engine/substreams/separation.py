@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.same import fold
-from tidegate.sql.plan.walking import relations_in, relations_of
+from tidegate.sql.plan.walking import fold, relations_in, relations_of
 
 Carriers = tuple[frozenset[plan.Expr], ...]
 """For each OVER key the expressions, with names in lower case, that equal it in every row of a relation."""

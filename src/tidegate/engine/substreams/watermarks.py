@@ -3,17 +3,37 @@
 In a query that keeps its substreams apart (`separation`), the rows of each substream are complete up to the
 substream's own watermark. Rows and panes then carry the number of their substream, and a time is compared with the
 watermark of its own row. No operator relates rows of different substreams, so nothing else changes.
+
+Rows and panes that wait for the watermark, in the parts they arrived in.
+
+A removed row is only marked in its part; the part is rewritten once half of it is gone, and small neighbours are
+merged. So a row is copied a few times, however often a few rows are removed, and there are few parts. With a watermark
+for each substream, only rows of substreams that have advanced are compared with it.
+
+Complete results that await emission, where each substream has a watermark of its own.
+
+A result waits with its emission arrival and is emitted once all timelines have passed that arrival
+(`tidegate.ordering.emission`). Results are emitted by emission arrival, then by time, then in the order they have
+otherwise.
+
+A join of streams may find keys of different substreams equal: `=` does not tell 'a' from 'A', GROUP BY and OVER do.
+Whether a row will meet one of a substream that nobody has seen yet is only known from the watermark of a substream
+without events. So joins, and whatever reads their results, are computed at that watermark, in the order of time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.values.grouping import sorted_rows
 from tidegate.engine.values.vectors import BoolArray, Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME, Emission
+from tidegate.ordering.timeline import plus
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +111,177 @@ def less(watermark: Watermark, ticks: int) -> Watermark:
     if not isinstance(watermark, int):
         return watermark.less(ticks)
     return watermark if watermark == END_OF_TIME else max(watermark - ticks, NO_TIME)
+
+
+SMALL_ROWS = 16_384
+"""Neighbouring parts with fewer rows than this together are merged."""
+
+
+class Table(Protocol):
+    """Rows with a time and, where each substream has its own watermark, a substream."""
+
+    @property
+    def times(self) -> Int64Array: ...
+
+    @property
+    def substreams(self) -> Int64Array | None: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Int64Array, /) -> Self: ...
+
+    @classmethod
+    def concat(cls, tables: Sequence[Self], /) -> Self: ...
+
+
+T = TypeVar("T", bound=Table)
+
+
+@dataclass(slots=True)
+class Part(Generic[T]):
+    """A table of which some rows have been removed.
+
+    Attributes:
+        removed: bool[n], which rows are gone; None for none.
+        new: it has not been compared with a watermark yet.
+    """
+
+    table: T
+    removed: BoolArray | None = None
+    new: bool = True
+
+    def __len__(self) -> int:
+        return len(self.table) - (0 if self.removed is None else int(np.count_nonzero(self.removed)))
+
+    def rest(self) -> T:
+        """Return the rows that still wait."""
+        return self.table if self.removed is None else self.table.take(np.flatnonzero(~self.removed))
+
+    def remove(self, chosen: BoolArray) -> T | None:
+        """Remove and return the chosen rows (bool[n] over the table) that still wait; None for none."""
+        if self.removed is not None:
+            chosen = chosen & ~self.removed
+        rows = np.flatnonzero(chosen)
+        if not len(rows):
+            return None
+        taken = self.table if len(rows) == len(self.table) else self.table.take(rows)
+        self.discard(chosen)
+        return taken
+
+    def discard(self, chosen: BoolArray) -> None:
+        """Remove the chosen rows, bool[n] over the table."""
+        self.removed = chosen if self.removed is None else self.removed | chosen
+        if 2 * len(self) < len(self.table):
+            self.table, self.removed = self.rest(), None
+
+
+@dataclass(slots=True)
+class Waiting(Generic[T]):
+    """Rows in the order they were appended."""
+
+    parts: list[Part[T]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def append(self, table: T) -> None:
+        """Append rows."""
+        if len(table):
+            self.parts.append(Part(table))
+            self._merge_small_parts()
+
+    def take_before(self, watermark: Watermark) -> T | None:
+        """Remove and return the rows before the watermark; None for none.
+
+        With a watermark for each substream, this must be called after each of their advances.
+        """
+
+        def complete(part: Part[T]) -> BoolArray:
+            new, part.new = part.new, False
+            return passed(watermark, part.table.times, part.table.substreams, new=new)
+
+        return self.take_chosen(complete)
+
+    def take_chosen(self, chosen: Callable[[Part[T]], BoolArray]) -> T | None:
+        """Remove and return the chosen rows of each part; None for none."""
+        taken = [table for part in self.parts if (table := part.remove(chosen(part))) is not None]
+        if not taken:
+            return None
+        self._merge_small_parts()
+        return type(taken[0]).concat(taken)
+
+    def discard(self, chosen: Callable[[Part[T]], BoolArray | None]) -> None:
+        """Remove the chosen rows of each part, bool[n] over its table; None for none."""
+        for part in self.parts:
+            rows = chosen(part)
+            if rows is not None:
+                part.discard(rows)
+        self._merge_small_parts()
+
+    def _merge_small_parts(self) -> None:
+        """Merge small parts so that each is at most half as large as the one before it, and drop empty ones."""
+        parts: list[Part[T]] = []
+        for part in self.parts:
+            size = len(part)
+            while parts and size < SMALL_ROWS and len(parts[-1]) < min(2 * size, SMALL_ROWS - size):
+                before = parts.pop()
+                part = Part(type(part.table).concat([before.rest(), part.rest()]), new=before.new or part.new)
+                size = len(part)
+            if size:
+                parts.append(part)
+        self.parts = parts
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionRange:
+    """Which results to emit: those with from_ticks ≤ time < until_ticks that have not been emitted before.
+
+    Attributes:
+        from_ticks, until_ticks: times, in ticks.
+        emitted_before, emitted_until_ticks: results with an emission arrival before the one and a time before the
+            other have been emitted; in ticks.
+    """
+
+    from_ticks: int = NO_TIME
+    until_ticks: int = END_OF_TIME
+    emitted_before: int = NO_TIME
+    emitted_until_ticks: int = END_OF_TIME
+
+    def take_emitted(self, complete: list[Frame]) -> Frame | None:
+        """Remove the results to emit from the complete ones, and drop those emitted before or too early.
+
+        Args:
+            complete: results with their emission arrivals as their order; changed in place.
+
+        Returns:
+            The results in the order of emission; None if there are none.
+        """
+        if not complete:
+            return None
+        frame = Frame.concat(complete)
+        (arrivals,) = frame.order
+        outside = frame.times < self.from_ticks
+        outside |= (arrivals < self.emitted_before) & (frame.times < self.emitted_until_ticks)
+        later = ~outside & (frame.times >= self.until_ticks)
+        complete[:] = [frame.take(np.flatnonzero(later))] if later.any() else []
+        places = np.flatnonzero(~outside & ~later)
+        if not len(places):
+            return None
+        frame = frame.take(places)
+        return frame.take(sorted_rows([frame.order[0], frame.times]))
+
+
+def with_emission_arrivals(frame: Frame, emission: Emission, delay_ticks: int) -> Frame:
+    """Return newly complete results with their emission arrivals as their order.
+
+    Args:
+        frame: results; each is complete once its substream's watermark has passed its time + ``delay_ticks``. Rows
+            without a substream wait for the watermark of one that has no events.
+        emission: the job's substreams.
+        delay_ticks: how far the results lag behind the watermark.
+    """
+    times = plus(frame.times, delay_ticks)
+    frame = frame.with_ties(*frame.tie_breakers())
+    if frame.substreams is None:
+        return frame.with_order((emission.floor_arrivals(times),))
+    return frame.with_order((emission.emission_arrivals(frame.substreams, times),))

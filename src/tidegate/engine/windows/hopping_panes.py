@@ -14,6 +14,21 @@ other lines are kept, and looked up by ranges (`hopping_lines`). All other state
 again from all lines of each window.
 
 The state has a line for each key and pane of the last ``size``.
+
+Lines of a hopping window: the states of one key in one pane, and which lines no later window needs.
+
+All lines stay inside for the same time, so a window that contains a line contains all later lines of its key that have
+entered. A later line therefore makes an earlier one useless that it surpasses: of minima and maxima the earlier one if
+it is not better, of the best n rows those that n later ones surpass.
+
+Distinct values in hopping windows: totals over them, brought forward from hop to hop.
+
+Theory. A value of a key is in a window if one of its lines is. All lines are inside for the same number of hops, so the
+lines of a value leave in the order in which they enter, and the hops at which the value is inside form stretches: a
+stretch begins where a line enters while no other is inside, and ends where the last of the lines leaves that entered
+during the stretch. COUNT(DISTINCT v) is the number of open stretches, SUM(DISTINCT v) the sum of their values: a value
+is added where its stretch begins and subtracted where it ends, so the cost of a hop does not depend on the number of
+lines inside. For an open stretch only the hop is kept at which it will end if no other line enters.
 """
 
 from __future__ import annotations
@@ -24,19 +39,136 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine.aggregates.states.counts import Counts
-from tidegate.engine.aggregates.states.extremes import Extremes
-from tidegate.engine.aggregates.states.multisets import DistinctValues, Multisets
-from tidegate.engine.aggregates.states.state import AdditiveState, Hops, State, Summary, concat_states
+from tidegate.engine.aggregates.states.ordered import DistinctValues, Extremes, Multisets
+from tidegate.engine.aggregates.states.state import (
+    AdditiveState,
+    Counts,
+    DominatedState,
+    Hops,
+    State,
+    Summary,
+    concat_states,
+)
 from tidegate.engine.substreams.watermarks import Watermark, each, until
 from tidegate.engine.values.grouping import codes_of, group, ranges, sorted_rows, unified
 from tidegate.engine.values.vectors import Int64Array, Vector
-from tidegate.engine.windows.boundaries import Panes
-from tidegate.engine.windows.hopping_distinct import Changes, Stretches, advanced, ended, totals_of
-from tidegate.engine.windows.hopping_lines import Lines, undominated
+from tidegate.engine.windows.kind import Panes
 from tidegate.engine.windows.pane_tables import PaneTable, concat_substreams
 from tidegate.ordering import END_OF_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines: the number of the key, the end of the pane, and some of the states."""
+
+    ids: Int64Array
+    ends: Int64Array
+    states: tuple[State, ...]
+
+    def take(self, lines: Int64Array) -> Lines:
+        """Return some of the lines."""
+        return Lines(self.ids[lines], self.ends[lines], tuple(state.take(lines) for state in self.states))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Lines]) -> Lines:
+        """Return the lines of several parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.ends for part in parts]),
+            concat_states([part.states for part in parts]),
+        )
+
+
+def undominated(lines: Lines) -> Lines:
+    """Return the lines that a later window may still need; each has one state."""
+    if not len(lines.ids):
+        return lines
+    (state,) = lines.states
+    assert isinstance(state, DominatedState)
+    places, states = state.undominated(lines.ids, lines.ends)
+    return Lines(lines.ids[places], lines.ends[places], (states,))
+
+
+@dataclass(slots=True)
+class Stretches:
+    """The values inside: the key, the hop at which the value leaves, and the value."""
+
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    until: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    values: Vector = field(default_factory=lambda: Vector.nulls(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Values that enter (``sign`` 1) or leave (−1) at hops."""
+
+    ids: Int64Array
+    hops: Int64Array
+    values: Vector
+    sign: Int64Array
+
+
+def advanced(
+    held: Stretches, ids: Int64Array, enters: Int64Array, leaves: Int64Array, sets: Multisets
+) -> tuple[Stretches, Changes]:
+    """Add lines with sets of values.
+
+    Args:
+        held: the open stretches.
+        ids: the key of each line.
+        enters, leaves: the hops of each line, at the same distance for all.
+        sets: the values of each line.
+
+    Returns:
+        The open stretches, and the values that enter.
+    """
+    line = sets.codes()
+    all_ids = np.concatenate([held.ids, ids[line]])
+    values = Vector.concat([held.values, sets.values]) if len(held.ids) else sets.values
+    # Held values entered before all that enter now.
+    begins = np.concatenate([np.full(len(held.ids), np.iinfo(np.int64).min), enters[line]])
+    ends = np.concatenate([held.until, leaves[line]])
+    if not len(all_ids):
+        return held, Changes(all_ids, all_ids, values, all_ids)
+    codes = group(len(all_ids), (values,), (all_ids,)).codes
+    order = sorted_rows([codes, begins, ends])
+    codes, begins, ends = codes[order], begins[order], ends[order]
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (codes[1:] != codes[:-1]) | (begins[1:] > ends[:-1])
+    places = np.flatnonzero(first)
+    lasts = np.append(places[1:], len(order)) - 1
+    rows = order[places]
+    stretches = Stretches(all_ids[rows], ends[lasts], values.take(rows))
+    new = np.flatnonzero(begins[places] > np.iinfo(np.int64).min)
+    begun = Changes(
+        stretches.ids[new], begins[places[new]], stretches.values.take(new), np.ones(len(new), dtype=np.int64)
+    )
+    return stretches, begun
+
+
+def ended(stretches: Stretches, lasts: Int64Array) -> tuple[Stretches, Changes]:
+    """Return the stretches that continue after the last hop of their key, and the values that leave until then."""
+    over = stretches.until <= lasts
+    gone, on = np.flatnonzero(over), np.flatnonzero(~over)
+    changes = Changes(
+        stretches.ids[gone],
+        stretches.until[gone],
+        stretches.values.take(gone),
+        np.full(len(gone), -1, dtype=np.int64),
+    )
+    return Stretches(stretches.ids[on], stretches.until[on], stretches.values.take(on)), changes
+
+
+def totals_of(changes: Changes, values: DistinctValues) -> AdditiveState:
+    """Return what changes add to a total over distinct values; negative where values leave."""
+    count = len(changes.ids)
+    state = values.of_values(np.arange(count), count, changes.values)
+    assert isinstance(state, AdditiveState)
+    return state.negated() if count and changes.sign[0] < 0 else state
+
 
 _MOST_PARTS = 32
 

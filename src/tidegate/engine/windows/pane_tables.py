@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tidegate.engine.aggregates.states.state import State, concat_states
-from tidegate.engine.substreams.waiting import Part, Waiting
-from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.substreams.watermarks import Part, Waiting, Watermark
 from tidegate.engine.values.grouping import Groups, group, spelled, unified
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from uuid import UUID
 
 from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp, Ulong
-from tidegate.amqp.messages.message import DecodeError, Message, parse_message
+from tidegate.amqp.messages import DecodeError, Message, parse_message
 from tidegate.log import EventBatch
 
 SCHEMA = json.dumps(

@@ -11,7 +11,7 @@ from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.program.memory import Memory, memories, of_output
 from tidegate.engine.program.operators import operator_relations
-from tidegate.engine.sharding.advice import spread_of
+from tidegate.engine.sharding.keys import spread_of
 from tidegate.sql import Diagnostic
 from tidegate.sql.lint import lint
 from tidegate.sql.plan import nodes as plan

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from tidegate.connectors.inputs.kinds import INPUTS, InputSection
-from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.inputs.kinds import INPUTS, InputLimits, InputSection
 from tidegate.connectors.inputs.protobuf import SUFFIXES
 from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.section import Public, Section

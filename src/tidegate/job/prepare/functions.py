@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
+from tidegate.connectors.inputs.deserializer import load_module
 from tidegate.connectors.model.errors import FunctionError
-from tidegate.connectors.model.user_module import load_module
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
 from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelSignature

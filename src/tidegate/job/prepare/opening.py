@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidegate.connectors.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
-from tidegate.connectors.inputs.reference import References
-from tidegate.connectors.inputs.reference_section import ReferenceSection
+from tidegate.connectors.inputs.reference import References, ReferenceSection
 from tidegate.connectors.inputs.ticks import TickedLog, Ticks
 from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.connectors.model.retry_policy import RetryPolicy

@@ -19,7 +19,7 @@ import numpy as np
 from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece, RunsEncoder
 from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import ResultRows
-from tidegate.engine.sharding.results import merged_results
+from tidegate.engine.sharding.payloads import merged_results
 from tidegate.ordering import END_OF_TIME, NO_TIME
 
 STRETCHES = 64

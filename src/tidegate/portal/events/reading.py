@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp
-from tidegate.amqp.messages.message import DecodeError, Message, Properties, parse_message
+from tidegate.amqp.messages import DecodeError, Message, Properties, parse_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidegate.amqp.messages.message import DecodeError, message_annotation, parse_message
+from tidegate.amqp.messages import DecodeError, message_annotation, parse_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.portal.events.reading import PARTITION_KEY, Match, StoredEvent, body_of, properties_of
 

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.amqp.encoding.errors import EncodeError
-from tidegate.amqp.encoding.types import Symbol
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.encoding.types import EncodeError, Symbol
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import ArgumentError, HubError, NotFound, QuotaExceeded, ServerBusy
 from tidegate.hub.namespace import Namespace, Publisher

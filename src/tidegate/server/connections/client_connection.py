@@ -30,7 +30,7 @@ from tidegate.amqp import (
     Transfers,
     TransferTooLarge,
 )
-from tidegate.amqp.encoding.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_IMPLEMENTED
+from tidegate.amqp.encoding.types import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_IMPLEMENTED
 from tidegate.amqp.endpoints.handshake import SERVER_MECHANISMS
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import HubError, PublisherRevoked, Unauthorized

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.amqp import Credit, Link, Timestamp, Transfers, annotate_run
 from tidegate.amqp.endpoints.link import SEND_SETTLED
-from tidegate.amqp.messages.annotations import with_delivery_annotations
+from tidegate.amqp.messages import with_delivery_annotations
 from tidegate.hub.errors import HubError
 from tidegate.hub.namespace import Reader
 from tidegate.log import EventBatch

@@ -32,7 +32,7 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
-from tidegate.amqp.encoding.errors import DECODE_ERROR
+from tidegate.amqp.encoding.types import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import Grant, claimed_rule
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, ServerBusy

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.connectors.model.errors import InputError, JobError, JobQueryError
 from tidegate.engine import UnsupportedQuery
 from tidegate.ordering import PolicyError
-from tidegate.service.workbench import editing, replaying, samples, sections, testing
+from tidegate.service.workbench import editing, replaying, samples, sections
 from tidegate.sql import QueryError
 
 QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -22,7 +22,7 @@ QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "plan": editing.plan,
     "sample": samples.sampled,
     "decode": samples.decoded,
-    "test": testing.tested,
+    "test": samples.tested,
     "tune": replaying.tuned_log,
     "picture": replaying.picture,
     "explain": replaying.explained,

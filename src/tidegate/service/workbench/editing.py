@@ -11,7 +11,7 @@ from tidegate.connectors.model.errors import JobError
 from tidegate.engine import CATALOG
 from tidegate.job.analysis.query_plan import plan_of
 from tidegate.sql import Diagnostic, QueryError, compile_query
-from tidegate.sql.parsing.keywords import KEYWORDS
+from tidegate.sql.parsing.dialect import KEYWORDS
 from tidegate.sql.plan.catalog import Form
 from tidegate.sql.plan.nodes import Query
 

@@ -25,12 +25,32 @@ MOST_BYTES = 4096
 
 def serve(control: socket.socket) -> None:
     """Fork on request until the service is gone."""
-    from tidegate.service.worker import warm
-
-    warm.load()
+    _load()
     gc.collect()
     gc.freeze()
     ForkServer(control).run()
+
+
+def _load() -> None:
+    """Import what every job needs, so that forks share it: the engine, and every kind of input and output."""
+    import pyarrow as pa
+
+    from tidegate.connectors.inputs.kinds import INPUTS
+    from tidegate.connectors.outputs.kinds import OUTPUTS
+    from tidegate.engine import CATALOG
+    from tidegate.service.worker import process
+    from tidegate.sql import compile_query
+
+    assert INPUTS.by_name
+    assert OUTPUTS.by_name
+    pa.array(["warm"])
+    compile_query(_QUERY, catalog=CATALOG)
+    process.name_process("tidegate-jobs")
+
+
+_QUERY = (
+    "SELECT System.Timestamp() AS t, COUNT(*) AS n INTO o FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 1)"
+)
 
 
 class ForkServer:
@@ -90,9 +110,9 @@ class ForkServer:
             self._control.close()
             os.close(self._awake)
             os.close(self._wake)
-            from tidegate.service.worker import process, system
+            from tidegate.service.worker import process
 
-            system.end_with_parent(parent)
+            process.end_with_parent(parent)
             with socket.socket(fileno=descriptor) as stream:
                 process.live(stream.recv, stream.sendall)
             status = 0

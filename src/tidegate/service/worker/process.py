@@ -1,9 +1,16 @@
-"""The life of a process of a job, from the first line of its channel to its exit."""
+"""The life of a process of a job, from the first line of its channel to its exit.
+
+`python -m tidegate.service.worker.process` is such a process where a fork server is not to be had. Its channel is its
+standard input and output.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,9 +20,52 @@ from typing import Any
 from tidegate.service import channel
 from tidegate.service.job_files import CONSOLE, LOG
 from tidegate.service.log_format import JsonFormatter
-from tidegate.service.worker import system
 from tidegate.service.worker.sharing import SparkRequests
 from tidegate.service.worker.work import Send, Stop, problems_of, work
+
+_PR_SET_NAME, _PR_SET_PDEATHSIG = 15, 1
+_FIRST_TO_KILL = "800"
+_HEADROOM_BYTES = 256 << 20
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the system kill this process when its parent ends, however that happens. Linux only."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the call
+        os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Show a name in lists of processes, 15 bytes of it. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def yield_to_others(nice: int) -> None:
+    """Lower this process's claim to the processor, and make it the first to go when the machine is out of memory."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(nice)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_KILL)
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Refuse this process more memory than twice its limit: the service, which looks once a second, may be too late."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    used = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            used = int(line.split()[1]) << 10
+    most = used + 2 * memory_bytes + _HEADROOM_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
 
 _READ_BYTES = 1 << 16
 
@@ -34,9 +84,9 @@ def live(receive: Receive, send_bytes: Callable[[bytes], None]) -> None:
     order = first[channel.ORDER]
     folder = Path(order["folder"])
     _redirect(folder)
-    system.name_process(f"job {order['name']}")
-    system.yield_to_others(order["nice"])
-    system.limit_memory(order["memory_bytes"])
+    name_process(f"job {order['name']}")
+    yield_to_others(order["nice"])
+    limit_memory(order["memory_bytes"])
     stop, requests = Stop(), SparkRequests(send)
     threading.Thread(target=_listen, args=(messages, stop, requests), name="tidegate-orders", daemon=True).start()
     work(order, send, stop, requests)
@@ -79,3 +129,19 @@ def _redirect(folder: Path) -> None:
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("tidegate").setLevel(logging.INFO)
+
+
+def main() -> None:
+    """Carry out the order on standard input."""
+    outgoing = os.dup(1)
+
+    def send(data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(outgoing, view) :]
+
+    live(lambda size: os.read(0, size), send)
+
+
+if __name__ == "__main__":
+    main()

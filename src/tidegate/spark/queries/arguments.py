@@ -17,8 +17,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
-from tidegate.connectors.inputs.kinds import InputSection
-from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.inputs.kinds import InputLimits, InputSection
 from tidegate.connectors.model.errors import JobError
 from tidegate.job.config.definition import EventOrdering, JobDefinition, definition_of_arguments, with_absolute_paths
 from tidegate.job.config.environment import filled, reference_to

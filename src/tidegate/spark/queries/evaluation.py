@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession, types
 
-from tidegate.connectors.inputs.limits import InputLimits
+from tidegate.connectors.inputs.kinds import InputLimits
 from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import InputLog
 from tidegate.engine import ResultRows

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions, types
 
 from tidegate.blobs import Blob, BlobError
-from tidegate.connectors.inputs.reference_section import ReferenceSection, ReferenceTables
+from tidegate.connectors.inputs.reference import ReferenceSection, ReferenceTables
 from tidegate.connectors.model.errors import JobError
 from tidegate.engine import Format, Limits
 from tidegate.ordering import format_time

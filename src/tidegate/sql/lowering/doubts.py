@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tidegate.sql.lowering.context import Context
-from tidegate.sql.lowering.naming import default_name
-from tidegate.sql.lowering.report import Report
+from tidegate.sql.lowering.context import Context, Report, default_name
 from tidegate.sql.lowering.scope import Scope
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.syntax import Node

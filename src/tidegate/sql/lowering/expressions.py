@@ -16,7 +16,6 @@ from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.sql.parsing.syntax import Node, Span
 from tidegate.sql.plan import types, units
-from tidegate.sql.plan.aggregates import AggregateSignature
 from tidegate.sql.plan.catalog import AS_ORDERED, WIDENED, ScalarFunction
 from tidegate.sql.plan.names import INSTEAD
 from tidegate.sql.plan.nodes import (
@@ -34,7 +33,7 @@ from tidegate.sql.plan.nodes import (
     Type,
     WindowId,
 )
-from tidegate.sql.plan.signatures import ArgumentKind, Signature
+from tidegate.sql.plan.signatures import AggregateSignature, ArgumentKind, Signature
 
 _OPERATORS = {
     "+": "add",

@@ -6,7 +6,6 @@ from tidegate.sql.lowering.expressions import is_condition, looks_at_rows_before
 from tidegate.sql.lowering.temporal import RowLowerer, aggregate_arguments, orders
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.syntax import Node
-from tidegate.sql.plan.aggregates import AggregateSignature, Distinct
 from tidegate.sql.plan.catalog import Catalog
 from tidegate.sql.plan.nodes import (
     AggregateCall,
@@ -22,7 +21,8 @@ from tidegate.sql.plan.nodes import (
     Type,
     WindowId,
 )
-from tidegate.sql.plan.same import fold, same
+from tidegate.sql.plan.signatures import AggregateSignature, Distinct
+from tidegate.sql.plan.walking import fold, same
 
 
 def has_aggregate(catalog: Catalog, node: Node | None) -> bool:

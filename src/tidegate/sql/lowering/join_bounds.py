@@ -15,7 +15,7 @@ from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.syntax import Node, Span
 from tidegate.sql.plan import units
 from tidegate.sql.plan.nodes import Call, Column, Expr, TimeBound
-from tidegate.sql.plan.same import fold, same, sources_in
+from tidegate.sql.plan.walking import fold, same, sources_in
 
 MAX_TICKS = 7 * units.DAY
 

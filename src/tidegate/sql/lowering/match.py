@@ -16,7 +16,6 @@ from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.diagnostics import did_you_mean
 from tidegate.sql.parsing.syntax import Node
 from tidegate.sql.plan import types
-from tidegate.sql.plan.aggregates import AggregateSignature
 from tidegate.sql.plan.nodes import (
     AggregateRef,
     Column,
@@ -33,7 +32,7 @@ from tidegate.sql.plan.nodes import (
     Type,
 )
 from tidegate.sql.plan.patterns import lengths_of
-from tidegate.sql.plan.signatures import ArgumentKind, Signature
+from tidegate.sql.plan.signatures import AggregateSignature, ArgumentKind, Signature
 from tidegate.sql.plan.units import SECOND
 
 _METHODS = {"first": "First", "last": "Last", "min": "Min", "max": "Max"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from tidegate.sql.lowering.report import Report
+from tidegate.sql.lowering.context import Report
 from tidegate.sql.parsing.diagnostics import did_you_mean
 from tidegate.sql.parsing.syntax import Path, Word
 from tidegate.sql.plan.nodes import Column, Expr, Literal, Row, Type

@@ -5,11 +5,10 @@ The order of the relations from the bottom: FROM (with analytic functions), WHER
 
 from __future__ import annotations
 
-from tidegate.sql.lowering.context import Context, Lowered
+from tidegate.sql.lowering.context import Context, Lowered, default_name
 from tidegate.sql.lowering.doubts import note_aliases
 from tidegate.sql.lowering.expressions import ExpressionLowerer
 from tidegate.sql.lowering.groups import GroupLowerer, has_aggregate
-from tidegate.sql.lowering.naming import default_name
 from tidegate.sql.lowering.scope import Scope, Source, SourceKind, texts_below
 from tidegate.sql.lowering.sources import FromLowerer, FromPlan
 from tidegate.sql.lowering.temporal import RowLowerer
@@ -39,8 +38,8 @@ from tidegate.sql.plan.nodes import (
     WindowId,
     Windows,
 )
-from tidegate.sql.plan.same import fold
 from tidegate.sql.plan.signatures import ArgumentKind
+from tidegate.sql.plan.walking import fold
 
 
 def lower_query(context: Context, node: syntax.QueryNode) -> Lowered | None:

@@ -33,9 +33,8 @@ from tidegate.sql.plan.nodes import (
     Step,
     SystemTimestamp,
 )
-from tidegate.sql.plan.same import without_source
 from tidegate.sql.plan.signatures import ArgumentKind
-from tidegate.sql.plan.walking import parts_in
+from tidegate.sql.plan.walking import parts_in, without_source
 
 
 @dataclass(slots=True)

@@ -16,8 +16,6 @@ from tidegate.sql.lowering.windows import whole_number
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.syntax import Node
 from tidegate.sql.plan import types, units
-from tidegate.sql.plan.aggregates import AggregateSignature
-from tidegate.sql.plan.analytics import AnalyticSignature, Role
 from tidegate.sql.plan.catalog import REGISTERED
 from tidegate.sql.plan.nodes import (
     AggregateRef,
@@ -33,9 +31,8 @@ from tidegate.sql.plan.nodes import (
     TemporalRef,
     Type,
 )
-from tidegate.sql.plan.same import fold, sources_in
-from tidegate.sql.plan.signatures import ArgumentKind
-from tidegate.sql.plan.walking import parts_in
+from tidegate.sql.plan.signatures import AggregateSignature, AnalyticSignature, ArgumentKind, Role
+from tidegate.sql.plan.walking import fold, parts_in, sources_in
 
 
 @dataclass(frozen=True, slots=True)

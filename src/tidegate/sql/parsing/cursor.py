@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidegate.sql.parsing.diagnostics import Diagnostic, nearest
-from tidegate.sql.parsing.dialect import Kind, Lines, Token
-from tidegate.sql.parsing.keywords import CLAUSES, ELSEWHERE, RESERVED
+from tidegate.sql.parsing.dialect import CLAUSES, ELSEWHERE, RESERVED, Kind, Lines, Token
 from tidegate.sql.parsing.syntax import Span, Word
 
 # Queries nested deeper than anyone writes would exhaust the stack of recursive passes.

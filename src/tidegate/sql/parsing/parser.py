@@ -12,8 +12,7 @@ from __future__ import annotations
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.cursor import SyntaxFault
 from tidegate.sql.parsing.diagnostics import Diagnostic
-from tidegate.sql.parsing.dialect import Kind, tokenize
-from tidegate.sql.parsing.keywords import ELSEWHERE, RESERVED, STATEMENTS
+from tidegate.sql.parsing.dialect import ELSEWHERE, RESERVED, STATEMENTS, Kind, tokenize
 from tidegate.sql.parsing.match_parser import MatchParser
 from tidegate.sql.parsing.syntax import Span, Word
 from tidegate.sql.plan.catalog import Catalog

@@ -13,10 +13,36 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidegate.sql.plan import types
-from tidegate.sql.plan.aggregates import AggregateSignature
-from tidegate.sql.plan.analytics import AnalyticSignature
 from tidegate.sql.plan.nodes import Type, Window
-from tidegate.sql.plan.signatures import ArgumentKind, Signature
+from tidegate.sql.plan.signatures import AggregateSignature, AnalyticSignature, ArgumentKind, Signature
+
+CLAUSES = (
+    "WITH",
+    "WHERE",
+    "SELECT *",
+    "record.*",
+    "UNION",
+    "TIMESTAMP BY",
+    "TIMESTAMP BY OVER",
+    "PARTITION BY",
+    "CREATE TABLE",
+    "JOIN",
+    "reference JOIN",
+    "APPLY",
+    "DISTINCT",
+    "CAST",
+    "TRY_CAST",
+    "CASE",
+    "LIKE",
+    "IN",
+    "BETWEEN",
+    "IS NULL",
+    "arithmetic",
+    "bitwise operators",
+    "whole rows",
+    "MATCH_RECOGNIZE",
+)
+
 
 AS_ORDERED = "as_ordered"
 """A function that only plans contain: a value of a type that the query does not tell, as it is put in order."""

@@ -1,10 +1,18 @@
-"""How many arguments a function takes, of which kind, and what it returns."""
+"""What the compiler asks of a function: its name, how many arguments it takes, of which kind, and what it returns.
+
+Each aggregate and each function of earlier rows is one class that derives from `AggregateSignature` or
+`AnalyticSignature` and adds how it is computed; the compiler knows the classes only through the `Catalog` it is given.
+Aggregates with LIMIT DURATION look back, too, but are declared as aggregates.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import ABC
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from tidegate.sql.plan.nodes import Type
 
@@ -97,3 +105,101 @@ def read_signature(text: str, result: Type = Type.ANY) -> Signature:
         raise ValueError(f"not the arguments of a function: {text}")
     least = sum(not match[1] for match in found if match)
     return Signature(kinds, least, None if repeats else len(kinds), result, tuple(match[2] for match in found if match))
+
+
+class Distinct(Enum):
+    """What DISTINCT does to an aggregate."""
+
+    REFUSED = "refused"
+    WITHOUT_EFFECT = "without effect"
+    APPLIES = "applies"
+
+
+class AggregateSignature(ABC):
+    """An aggregate as a query may call it.
+
+    Attributes:
+        spelling: its name as the documentation spells it. In plans it is written in lower case.
+        signature: the arguments. One of kind COUNT or FRACTION is a constant, which becomes a parameter of the call;
+            one of another kind is the value to aggregate.
+        description: what it is, for the reference; one line.
+        example: a call and its result as JSON prints it, for the reference: over three events of which the field v is
+            2, 4 and 9, and n "a", "b" and "c". None if only registered functions make one.
+        gathers_rows: without a value it aggregates whole rows.
+        counts_rows: without a value, or with `*`, it needs no value at all.
+        ranked: it needs ORDER BY inside its OVER; ``ranks_by`` is how many expressions that may have, None for any
+            number, and ``ranks_numbers`` whether those must be numbers.
+        distinct: what DISTINCT does.
+        with_limit: whether it may have OVER (… LIMIT DURATION …).
+    """
+
+    spelling: ClassVar[str]
+    signature: ClassVar[Signature]
+    description: ClassVar[str]
+    example: ClassVar[tuple[str, str] | None] = None
+    gathers_rows: ClassVar[bool] = False
+    counts_rows: ClassVar[bool] = False
+    ranked: ClassVar[bool] = False
+    ranks_by: ClassVar[int | None] = None
+    ranks_numbers: ClassVar[bool] = False
+    distinct: ClassVar[Distinct] = Distinct.REFUSED
+    with_limit: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Its name in plans."""
+        return self.spelling.lower()
+
+    def result_type(self, argument: Type) -> Type:
+        """Return the type of the result for a value of a type; ANY where only the values tell."""
+        return self.signature.result
+
+
+class Role(Enum):
+    """What an argument after the value is."""
+
+    OFFSET = "offset"
+    """How many rows to look back: a constant."""
+    DEFAULT = "default"
+    """The result where there is no such row; of the value's type."""
+    CONSTANT = "constant"
+    """A parameter of the call."""
+
+
+class AnalyticSignature(ABC):
+    """A function of the rows before, as a query may call it.
+
+    Attributes:
+        spelling: its name as the documentation spells it. In plans it is written in lower case.
+        signature: the arguments.
+        description: what it is, for the reference; one line.
+        example: a call and its result at the last of three events, as JSON prints it, for the reference: their field v
+            is 2, 4 and 9.
+        aligned: its arguments are a unit and a number, the length of aligned intervals. Otherwise the first is a
+            value, and its OVER has LIMIT DURATION.
+        roles: of the arguments after the value.
+        offset: how many rows it looks back if no argument says so; 0 to begin with the row itself.
+        takes_rows: whether `*` stands for the whole row.
+    """
+
+    spelling: ClassVar[str]
+    signature: ClassVar[Signature]
+    description: ClassVar[str]
+    example: ClassVar[tuple[str, str] | None] = None
+    aligned: ClassVar[bool] = False
+    roles: ClassVar[tuple[Role, ...]] = ()
+    offset: ClassVar[int] = 0
+    takes_rows: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Its name in plans."""
+        return self.spelling.lower()
+
+    def result_type(self, argument: Type) -> Type:
+        """Return the type of the result for a value of a type; ANY where only the values tell."""
+        return self.signature.result
+
+    def faults(self, parameters: Sequence[int | float | str]) -> Iterator[tuple[int, str]]:
+        """Yield what is wrong with the constants of a call: the place of the argument, and a message."""
+        yield from ()

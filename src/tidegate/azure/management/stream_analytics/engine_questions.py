@@ -160,3 +160,20 @@ def _timed_out(timeout_s: float) -> NoAnswer:
     return NoAnswer(
         ProblemKind.TIMEOUT, f"this took longer than {timeout_s:g} s: ask about fewer events or a shorter query"
     )
+
+
+def reach(section: Mapping[str, Any], *, is_input: bool) -> None:
+    """Try to reach what a section of a job file describes, in a process that obeys the address policy in force.
+
+    Raises:
+        ArmError: it cannot be reached, and the message says why; or nothing can be tried without writing to it, which
+            is no success either.
+    """
+    kind = "inputs" if is_input else "outputs"
+    try:
+        found = asked({"ask": "reach", "kind": kind, "name": "tested", "settings": section})
+    except NoAnswer as error:
+        code = "Timeout" if error.kind is ProblemKind.TIMEOUT else "ConnectionFailed"
+        raise ArmError(400, code, error.message) from None
+    if found["status"] == "untested":
+        raise ArmError(400, "ConnectionNotTested", found["text"])

@@ -17,7 +17,6 @@ from tidegate.azure.management.access.requests import (
     resource_not_found,
 )
 from tidegate.azure.management.manager.places import DEFAULT_GROUP
-from tidegate.azure.management.stream_analytics.connection_tests import reach
 from tidegate.azure.management.stream_analytics.document import (
     DEFAULT_TRANSFORMATION,
     DEFAULT_UNITS,
@@ -32,7 +31,7 @@ from tidegate.azure.management.stream_analytics.document import (
     with_part,
     without_part,
 )
-from tidegate.azure.management.stream_analytics.engine_questions import ENGINE
+from tidegate.azure.management.stream_analytics.engine_questions import ENGINE, reach
 from tidegate.azure.management.stream_analytics.store import JOBS, KIND, PROVIDER, JobStore, serving
 from tidegate.service import JobResource
 
@@ -111,7 +110,7 @@ class JobParts:
     def _test(self, kind: str, request: ArmRequest) -> ArmAnswer:
         """Try to reach what an input or output names: the one that is kept, or the one that is sent."""
         # it loads the engine, which a hub without jobs must not pay for
-        from tidegate.azure.management.stream_analytics.translation import definition_of_document
+        from tidegate.azure.management.stream_analytics.job_file import definition_of_document
 
         job, name = self._store.job(request), request.names["part"]
         try:

@@ -8,21 +8,227 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import secrets
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.arrow_tables import Misfit, arrow_table, named_columns
-from tidegate.connectors.outputs.files.avro_columns import avro_file
-from tidegate.connectors.outputs.files.csv_lines import csv_fields
-from tidegate.engine import ResultRows
+from tidegate.connectors.outputs.output import COLUMN_NAME_INVALID, RejectedRow, example_of
+from tidegate.connectors.outputs.values import json_text
+from tidegate.engine import Kind, ResultRows, Vector
+from tidegate.engine.values.json_lines import plain_values
 from tidegate.sql.plan.nodes import Type
+
+
+class CsvLines:
+    """Writes rows below a header."""
+
+    def __init__(self, delimiter: str, columns: Sequence[str]) -> None:
+        self._delimiter = delimiter
+        self._columns = list(columns)
+
+    def header(self) -> bytes:
+        """Return the header."""
+        return self._text([self._columns])
+
+    def encode(self, rows: ResultRows) -> tuple[bytes, list[RejectedRow]]:
+        """Return the lines of rows, and the rows with a column that the header lacks, numbered from the first."""
+        whole = self._by_column(rows)
+        return (whole, []) if whole is not None else self._by_row(rows)
+
+    def _by_column(self, rows: ResultRows) -> bytes | None:
+        """Return the lines of rows that have the same columns, all of them in the header; None of other rows."""
+        places: dict[str, int] = {}
+        for place, name in enumerate(rows.names):
+            if name is None or name.lower() in places:
+                return None
+            places[name.lower()] = place
+        if not places.keys() <= {column.lower() for column in self._columns}:
+            return None
+        nothing = [None] * len(rows)
+        found = [places.get(column.lower()) for column in self._columns]
+        fields = [nothing if place is None else csv_fields(rows.columns[place]) for place in found]
+        return self._text(zip(*fields, strict=True))
+
+    def _by_row(self, rows: ResultRows) -> tuple[bytes, list[RejectedRow]]:
+        known = {column.lower() for column in self._columns}
+        rejected: list[RejectedRow] = []
+        kept: list[list[Any]] = []
+        for place, row in enumerate(rows.to_dicts()):
+            unknown = next((name for name in row if name.lower() not in known), None)
+            if unknown is not None:
+                message = f"the column '{unknown}' is not in the header"
+                time = int(rows.timestamps[place])
+                rejected.append(RejectedRow(COLUMN_NAME_INVALID, message, place, time, example_of(row)))
+                continue
+            lowered = {name.lower(): value for name, value in row.items()}
+            kept.append([_field(lowered.get(column.lower())) for column in self._columns])
+        return self._text(kept), rejected
+
+    def _text(self, lines: Iterable[Iterable[Any]]) -> bytes:
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n").writerows(lines)
+        return text.getvalue().encode()
+
+
+def csv_fields(vector: Vector) -> Iterable[Any]:
+    """Return the values of a column as `csv.writer` takes them."""
+    if not vector.present() - {Kind.BIGINT, Kind.NVARCHAR, Kind.DATETIME, Kind.NULL}:
+        return plain_values(vector)
+    return [value if value is None or type(value) is str else json_text(value) for value in plain_values(vector)]
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json_text(value)
+
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_ROWS_OF_A_BLOCK = 4_000
+_NULL_BRANCH, _VALUE_BRANCH = 0, 2  # 0 and 1, each written as a long
+
+Bytes = npt.NDArray[np.uint8]
+Lengths = npt.NDArray[np.int64]
+
+TYPES: dict[pa.DataType, Any] = {
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.timestamp("us", tz="UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.null(): "string",
+}
+"""The types of columns that can be written, and what they are in Avro."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """The values of a column: how many bytes each has, and all of them one after the other."""
+
+    lengths: Lengths
+    content: Bytes
+
+
+def avro_file(table: pa.Table, names: list[str]) -> bytes:
+    """Return a table as a file, compressed by deflate.
+
+    Args:
+        names: of the fields, which are valid in Avro.
+    """
+    fields = [{"name": name, "type": ["null", TYPES[one.type]]} for name, one in zip(names, table.schema, strict=True)]
+    schema = json.dumps({"type": "record", "name": "Result", "fields": fields}).encode()
+    sync = secrets.token_bytes(_SYNC_BYTES)
+    parts = [_MAGIC, _avro_header({"avro.schema": schema, "avro.codec": b"deflate"}), sync]
+    for first in range(0, table.num_rows, _ROWS_OF_A_BLOCK):
+        block = table.slice(first, _ROWS_OF_A_BLOCK)
+        compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        body = compressor.compress(_records(block)) + compressor.flush()
+        parts += [_long(block.num_rows), _long(len(body)), body, sync]
+    return b"".join(parts)
+
+
+def _avro_header(entries: dict[str, bytes]) -> bytes:
+    pairs = [_sized(name.encode()) + _sized(value) for name, value in entries.items()]
+    return _long(len(pairs)) + b"".join(pairs) + _long(0)
+
+
+def _sized(content: bytes) -> bytes:
+    return _long(len(content)) + content
+
+
+def _long(value: int) -> bytes:
+    encoded = _longs(np.array([value], np.int64))
+    return encoded.content.tobytes()
+
+
+def _records(table: pa.Table) -> bytes:
+    """Return the fields of each row, row by row."""
+    columns = [_in_union(column.combine_chunks()) for column in table.columns]
+    lengths = np.stack([column.lengths for column in columns], axis=1)
+    starts = np.cumsum(lengths) - lengths.ravel()
+    found = np.empty(int(lengths.sum()), np.uint8)
+    for column, place in zip(columns, starts.reshape(lengths.shape).T, strict=True):
+        found[_places(place, column.lengths)] = column.content
+    return found.tobytes()
+
+
+def _places(starts: Lengths, lengths: Lengths) -> Lengths:
+    """Return where each byte goes of values that begin at ``starts``."""
+    before = np.cumsum(lengths) - lengths
+    places: Lengths = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+    return places
+
+
+def _in_union(array: Any) -> _Encoded:
+    """Return a column with the branch of the union before each value."""
+    valid = np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), bool)
+    values = _values(array.drop_null() if not valid.all() else array)
+    lengths = np.ones(len(array), np.int64)
+    lengths[valid] += values.lengths
+    content = np.full(int(lengths.sum()), _NULL_BRANCH, np.uint8)
+    starts = (np.cumsum(lengths) - lengths)[valid]
+    content[starts] = _VALUE_BRANCH
+    content[_places(starts + 1, values.lengths)] = values.content
+    return _Encoded(lengths, content)
+
+
+def _values(array: Any) -> _Encoded:
+    """Return values, none of which is NULL."""
+    if pa.types.is_null(array.type):
+        return _Encoded(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    if pa.types.is_boolean(array.type):
+        return _Encoded(np.ones(len(array), np.int64), array.cast(pa.uint8()).to_numpy())
+    if pa.types.is_float64(array.type):
+        numbers = np.ascontiguousarray(array.to_numpy(), "<f8")
+        return _Encoded(np.full(len(array), 8, np.int64), numbers.view(np.uint8))
+    if pa.types.is_string(array.type):
+        return _texts(array)
+    return _longs(array.cast(pa.int64()).to_numpy())
+
+
+def _texts(array: Any) -> _Encoded:
+    binary = array.cast(pa.binary())
+    _, offsets_buffer, content_buffer = binary.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    content = np.frombuffer(content_buffer, np.uint8) if content_buffer is not None else np.zeros(0, np.uint8)
+    content = content[offsets[0] : offsets[-1]]
+    sizes = np.diff(offsets)
+    prefixes = _longs(sizes)
+    lengths = prefixes.lengths + sizes
+    found = np.empty(int(lengths.sum()), np.uint8)
+    starts = np.cumsum(lengths) - lengths
+    found[_places(starts, prefixes.lengths)] = prefixes.content
+    found[_places(starts + prefixes.lengths, sizes)] = content
+    return _Encoded(lengths, found)
+
+
+def _longs(numbers: npt.NDArray[np.int64]) -> _Encoded:
+    """Return whole numbers as variable-length zigzag."""
+    zigzag = (numbers.astype(np.uint64) << np.uint64(1)) ^ (numbers >> np.int64(63)).astype(np.uint64)
+    longest = max(1, -(-int(zigzag.max(initial=0)).bit_length() // 7))
+    digits = np.empty((len(numbers), longest), np.uint8)
+    lengths = np.ones(len(numbers), np.int64)
+    for place in range(longest):
+        digit = zigzag & np.uint64(0x7F)
+        zigzag = zigzag >> np.uint64(7)
+        more = zigzag > 0
+        digits[:, place] = digit | (more.astype(np.uint64) << np.uint64(7))
+        lengths += more
+    return _Encoded(lengths, digits[np.arange(longest) < lengths[:, None]])
 
 
 class FormatKind(StrEnum):

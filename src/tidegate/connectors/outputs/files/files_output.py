@@ -20,24 +20,34 @@ from pydantic import Field, model_validator
 
 from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder
 from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import Public, SecretUrl
-from tidegate.connectors.model.storage_account import StorageAccountSection
 from tidegate.connectors.outputs.arrow_tables import Misfit
 from tidegate.connectors.outputs.column_types import ColumnType
 from tidegate.connectors.outputs.files.file_formats import FormatKind, FormatSettings
 from tidegate.connectors.outputs.files.file_place import FilePlace, open_place
-from tidegate.connectors.outputs.files.part_committer import CommittedFiles, Move, PartCommitter, content_of
-from tidegate.connectors.outputs.files.part_encoder import PartEncoder, rejected_rows, written_parts
-from tidegate.connectors.outputs.files.parts import OWN_FOLDER, NewPart, Part, PartWriter
+from tidegate.connectors.outputs.files.parts import (
+    OWN_FOLDER,
+    CommittedFiles,
+    Move,
+    NewPart,
+    Part,
+    PartCommitter,
+    PartEncoder,
+    PartWriter,
+    content_of,
+    rejected_rows,
+    written_parts,
+)
 from tidegate.connectors.outputs.files.path_template import PathTemplate, PathTemplateError
 from tidegate.connectors.outputs.files.result_file import DELIMITERS
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
-from tidegate.connectors.outputs.marks import check_marks
 from tidegate.connectors.outputs.output import (
     SAMPLES,
     Mark,
     Output,
     RejectedRow,
+    check_marks,
     new_mark,
     rejection_error,
     rows_at,

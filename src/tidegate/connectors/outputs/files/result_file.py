@@ -7,23 +7,16 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece, opened_frame
+from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece, framed, opened_frame
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.outputs.files.csv_lines import CsvLines
-from tidegate.connectors.outputs.files.line_encoders import (
-    CsvEncoder,
-    Frame,
-    array_items,
-    encode_items,
-    encode_lines,
-)
+from tidegate.connectors.outputs.files.file_formats import CsvLines
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.output import (
     SAMPLES,
@@ -38,6 +31,49 @@ from tidegate.connectors.outputs.output import (
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What an encoder says of rows beside their text.
+
+    Attributes:
+        rows: how many there were, those that were rejected included.
+        rejected: samples of these, numbered from the first row of the frame; ``dropped``: how many of them there are.
+    """
+
+    rows: int
+    rejected: Sequence[RejectedRow] = ()
+    dropped: int = 0
+
+
+def encode_lines(rows: ResultRows) -> bytes:
+    """Encode rows as lines of JSON."""
+    return framed(Frame(len(rows)), rows.to_json_lines())
+
+
+def encode_items(rows: ResultRows) -> bytes:
+    """Encode rows as the items of an array of JSON, without the brackets around and the comma before them."""
+    return framed(Frame(len(rows)), array_items(rows))
+
+
+def array_items(rows: ResultRows) -> bytes:
+    """Return rows as the items of an array of JSON."""
+    return rows.to_json_lines()[:-1].replace(b"\n", b",\n")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvEncoder:
+    """Encodes rows as lines of CSV below a known header."""
+
+    delimiter: str
+    columns: tuple[str, ...]
+
+    def __call__(self, rows: ResultRows) -> bytes:
+        """Return the frame and the lines of rows."""
+        text, rejected = CsvLines(self.delimiter, self.columns).encode(rows)
+        return framed(Frame(len(rows), rejected[:SAMPLES], len(rejected)), text)
+
 
 _ARRAY_END = b"\n]\n"
 _COPY_BYTES = 2**22

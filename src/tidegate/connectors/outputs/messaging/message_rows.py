@@ -12,8 +12,13 @@ from pydantic import Field
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public
 from tidegate.connectors.outputs import values
-from tidegate.connectors.outputs.messaging.avro_schema import InvalidNameError
-from tidegate.connectors.outputs.messaging.bodies import BodySettings, Encoder, encoder_of, json_objects
+from tidegate.connectors.outputs.messaging.bodies import (
+    BodySettings,
+    Encoder,
+    InvalidNameError,
+    encoder_of,
+    json_objects,
+)
 from tidegate.connectors.outputs.output import (
     COLUMN_NAME_INVALID,
     TYPE_CONVERSION_ERROR,

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tidegate.amqp import Message, encode_message
 from tidegate.amqp.encoding.types import Symbol
-from tidegate.amqp.messages.message import Header
+from tidegate.amqp.messages import Header
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.message_sender import MessageSender, Refusal, is_temporary
 from tidegate.client.producer import RefusedError

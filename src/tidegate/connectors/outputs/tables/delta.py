@@ -18,12 +18,18 @@ from pydantic import Field
 
 from tidegate.blobs.object_store import CONNECTION_STRING, allows_plain_http, azure_config, is_azure, without_secrets
 from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import SecretUrl
-from tidegate.connectors.model.storage_account import StorageAccountSection
 from tidegate.connectors.outputs.arrow_tables import ARROW_TYPES
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
-from tidegate.connectors.outputs.output import Identity, Output, OutputUnavailableError
+from tidegate.connectors.outputs.output import (
+    Identity,
+    MarkPlace,
+    Output,
+    OutputUnavailableError,
+    StoredMark,
+    moved_by_another_run,
+)
 from tidegate.connectors.outputs.tables.delta_files import DeltaFile, DeltaFileWriter
 from tidegate.connectors.outputs.tables.lake_encoder import FileWriter
 from tidegate.connectors.outputs.tables.lake_output import LakeOutput, LakeSettings

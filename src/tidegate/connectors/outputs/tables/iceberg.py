@@ -20,8 +20,14 @@ from tidegate.blobs.object_store import without_secrets
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public, SecretOptions, SecretUrl
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
-from tidegate.connectors.outputs.output import Identity, Output, OutputUnavailableError
+from tidegate.connectors.outputs.output import (
+    Identity,
+    MarkPlace,
+    Output,
+    OutputUnavailableError,
+    StoredMark,
+    moved_by_another_run,
+)
 from tidegate.connectors.outputs.tables.lake_encoder import FileWriter
 from tidegate.connectors.outputs.tables.lake_output import LakeOutput, LakeSettings
 

@@ -20,13 +20,15 @@ from tidegate.connectors.model.section import Public
 from tidegate.connectors.outputs.arrow_tables import ARROW_TYPES
 from tidegate.connectors.outputs.column_types import ColumnType
 from tidegate.connectors.outputs.kinds import OutputOpening, OutputSection
-from tidegate.connectors.outputs.marks import MarkPlace, StoredMark, check_marks
 from tidegate.connectors.outputs.output import (
     SAMPLES,
     Identity,
     Mark,
+    MarkPlace,
     OutputUnavailableError,
     RejectedRow,
+    StoredMark,
+    check_marks,
     new_mark,
     rejection_error,
     rows_from,

@@ -16,7 +16,6 @@ from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database, converter
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.marks import StoredMark
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
@@ -26,6 +25,7 @@ from tidegate.connectors.outputs.output import (
     Output,
     OutputUnavailableError,
     RejectedRow,
+    StoredMark,
 )
 from tidegate.connectors.outputs.tables.relational import RelationalTable, check_address, parts_of
 from tidegate.connectors.outputs.tables.table_database import (

@@ -15,7 +15,6 @@ from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database, column_type, converter
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.marks import StoredMark
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
@@ -25,6 +24,7 @@ from tidegate.connectors.outputs.output import (
     Output,
     OutputUnavailableError,
     RejectedRow,
+    StoredMark,
     rejection_error,
 )
 from tidegate.connectors.outputs.tables.table_database import (

@@ -14,8 +14,13 @@ from typing import Any, ClassVar, TypeVar
 from tidegate import outbound
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.column_types import Database, column_type
-from tidegate.connectors.outputs.marks import StoredMark
-from tidegate.connectors.outputs.output import Identity, OutputUnavailableError, RejectedRow, rejection_error
+from tidegate.connectors.outputs.output import (
+    Identity,
+    OutputUnavailableError,
+    RejectedRow,
+    StoredMark,
+    rejection_error,
+)
 from tidegate.connectors.outputs.tables.table_database import MARKS_TABLE, another_run_writes
 from tidegate.connectors.outputs.tables.table_rows import Batch, StagedRows, TableColumn
 from tidegate.sql.plan.nodes import Type

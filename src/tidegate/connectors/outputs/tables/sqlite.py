@@ -15,7 +15,6 @@ from tidegate.connectors.model.section import Public
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database, column_type
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.marks import StoredMark
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
     REQUIRED_COLUMN_MISSING,
@@ -24,6 +23,7 @@ from tidegate.connectors.outputs.output import (
     Output,
     OutputUnavailableError,
     RejectedRow,
+    StoredMark,
     rejection_error,
 )
 from tidegate.connectors.outputs.tables.table_database import MARKS_TABLE, TableSettings, another_run_writes

@@ -12,8 +12,7 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public
 from tidegate.connectors.outputs.column_types import ColumnType
 from tidegate.connectors.outputs.kinds import OutputSection
-from tidegate.connectors.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
-from tidegate.connectors.outputs.output import Identity, RejectedRow
+from tidegate.connectors.outputs.output import Identity, MarkPlace, RejectedRow, StoredMark, moved_by_another_run
 from tidegate.connectors.outputs.tables.table_rows import Batch, StagedRows, TableColumn
 from tidegate.sql.plan.nodes import Type
 

@@ -18,12 +18,14 @@ from typing import Any
 from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.kinds import OutputOpening
-from tidegate.connectors.outputs.marks import MarkPlace, StoredMark, check_marks
 from tidegate.connectors.outputs.output import (
     SAMPLES,
     Mark,
+    MarkPlace,
     OutputUnavailableError,
     RejectedRow,
+    StoredMark,
+    check_marks,
     new_mark,
     rejection_error,
     rows_from,

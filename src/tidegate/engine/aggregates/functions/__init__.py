@@ -1,4 +1,4 @@
-"""The aggregates of the language, one module for each family: state, summary and specification together.
+"""The aggregates of the language: state, summary and specification together.
 
-A new aggregate needs one module here: every public `AggregateFunction` of a module is part of the language.
+A new aggregate needs one class in a module here: every public `AggregateFunction` is part of the language.
 """

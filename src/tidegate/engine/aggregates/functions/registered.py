@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.aggregates.states.multisets import Multisets, RankedRows
-from tidegate.engine.aggregates.states.specification import AggregateFunction, StateMemory
-from tidegate.engine.aggregates.states.state import Column, Evaluated, State, Summary
-from tidegate.engine.expressions.registered import Accumulator, accumulator, calls, taking_rows
-from tidegate.engine.expressions.registered_rows import results_of
+from tidegate.engine.aggregates.states.ordered import Multisets, RankedRows
+from tidegate.engine.aggregates.states.state import AggregateFunction, Column, Evaluated, State, StateMemory, Summary
+from tidegate.engine.expressions.registered import Accumulator, accumulator, calls, results_of, taking_rows
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector, object_array
 from tidegate.sql.plan import nodes as plan

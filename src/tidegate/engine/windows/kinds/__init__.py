@@ -1,4 +1,4 @@
-"""The windows of the language, one module each.
+"""The windows of the language.
 
-A new kind of window needs one module here: every public window class of a module is part of the language.
+A new kind of window needs one class in a module here: every public window class is part of the language.
 """

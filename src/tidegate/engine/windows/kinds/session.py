@@ -34,14 +34,12 @@ import numpy as np
 
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.substreams.waiting import Waiting
-from tidegate.engine.substreams.watermarks import Watermark, until
+from tidegate.engine.substreams.watermarks import Waiting, Watermark, until
 from tidegate.engine.values.grouping import group, spelled, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array
-from tidegate.engine.windows.boundaries import ceil_to
 from tidegate.engine.windows.held_rows import GroupRows, joined, kept
-from tidegate.engine.windows.kind import RowWindow
+from tidegate.engine.windows.kind import RowWindow, ceil_to
 from tidegate.ordering import format_duration, short_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, NO_TIME
 from tidegate.sql.plan import nodes as plan

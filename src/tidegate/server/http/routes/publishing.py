@@ -17,9 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tidegate.amqp.encoding.errors import EncodeError
-from tidegate.amqp.encoding.types import Symbol
-from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.amqp.encoding.types import EncodeError, Symbol
+from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.addresses import path_of
 from tidegate.hub.errors import ArgumentError, HubError, ServerBusy, Unauthorized
 from tidegate.hub.namespace import Publisher
