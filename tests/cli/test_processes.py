@@ -101,3 +101,15 @@ def test_a_child_in_its_own_group_is_asked_to_stop() -> None:
     assert child.stdout.readline() == "up\n"
     processes.ask_to_stop(child)
     assert child.wait(PATIENCE_S) != 0
+
+
+def test_a_signal_that_comes_once_the_loop_has_closed_is_no_error() -> None:
+    loop = asyncio.new_event_loop()
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        processes.on_stop_signals(loop, lambda: None)
+        loop.close()
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

@@ -7,6 +7,7 @@ process is stopped in order by CTRL_BREAK, which arrives as SIGBREAK and reaches
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import subprocess
@@ -25,7 +26,9 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, action: Callable[[], None])
     """
 
     def from_handler(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(action)
+        # Once the loop has closed, the process is ending.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(action)
 
     for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
         number = getattr(signal, name, None)
