@@ -167,6 +167,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "blobs",
         "client",
         "log",
+        "kafka",
         "store/client",
         "store/kafka",
         "durable_files",

@@ -19,6 +19,7 @@ import numpy as np
 
 from tidegate import outbound
 from tidegate.client import HubTopicAddress
+from tidegate.connectors.inputs.record_values import message_values
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.messages import Messages
 from tidegate.log import EventBatch
@@ -174,7 +175,7 @@ def _reader(access: ClusterAccess) -> TopicReader:
         reader = _readers.get(key)
         if reader is None:
             settings = client_settings(parse_bootstrap(access.bootstrap), dict(access.properties))
-            reader = _readers[key] = TopicReader(replace(settings, addresses_of=outbound.resolved))
+            reader = _readers[key] = TopicReader(replace(settings, addresses_of=outbound.resolved), message_values)
     return reader
 
 

@@ -21,7 +21,7 @@ from tidegate.store.client.cluster import EARLIEST, Cluster, Fetched, TopicParti
 from tidegate.store.client.connection import KafkaError, Refused, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.log import running_maximum_ms
-from tidegate.store.kafka.records import Stretch, read_records
+from tidegate.store.kafka.records import Stretch, TakeApart, read_records
 from tidegate.store.kafka.topics import topic_id_of
 
 FETCH_BYTES = 4 << 20
@@ -50,8 +50,9 @@ class RecordsDamaged(KafkaError):
 class TopicReader:
     """Connections to one cluster for all threads of this process. Methods wait; they may be called from any thread."""
 
-    def __init__(self, settings: ClientSettings) -> None:
-        """Start the thread; connections are opened when they are needed."""
+    def __init__(self, settings: ClientSettings, take_apart: TakeApart | None = None) -> None:
+        """Start the thread; connections are opened when they are needed. `take_apart`: see `read_records`."""
+        self._take_apart = take_apart
         self._cluster = Cluster(settings)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kafka-reader", daemon=True)
@@ -80,7 +81,7 @@ class TopicReader:
                 following = _end_of(fetched.records)
                 if following < end:
                     fetching = self._begin(self._fetch(where, following))
-                stretch = _events(fetched, where, at, floor_ms, end)
+                stretch = self._events(fetched, where, at, floor_ms, end)
                 at, floor_ms = stretch.next_offset, stretch.floor_ms
                 if at >= end:
                     self._remember((where, end), floor_ms)
@@ -89,6 +90,14 @@ class TopicReader:
                     yield batches
         finally:
             fetching.cancel()
+
+    def _events(self, fetched: Fetched, where: TopicPartition, offset: int, floor_ms: int, end: int) -> Stretch:
+        try:
+            return read_records(fetched.records, offset, floor_ms, end, self._take_apart)
+        except BatchError as error:
+            raise RecordsDamaged(
+                f"{where.topic}/{where.partition}: the records at offset {offset} are damaged: {error}"
+            ) from error
 
     def close(self) -> None:
         """Close the connections and end the thread. Idempotent."""
@@ -161,15 +170,6 @@ def _end_of(records: bytes) -> int:
     for batch in parse_batches(records, partial_end=True):
         end = batch.next_offset
     return end
-
-
-def _events(fetched: Fetched, where: TopicPartition, offset: int, floor_ms: int, end: int) -> Stretch:
-    try:
-        return read_records(fetched.records, offset, floor_ms, end)
-    except BatchError as error:
-        raise RecordsDamaged(
-            f"{where.topic}/{where.partition}: the records at offset {offset} are damaged: {error}"
-        ) from error
 
 
 def _before(batches: list[EventBatch], end: int) -> list[EventBatch]:

@@ -18,12 +18,12 @@ is markers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from tidegate.kafka.records import BatchError, Columns, decode, encode, parse_batches
+from tidegate.kafka.records import BatchError, Columns, RecordBatch, decode, encode, parse_batches
 from tidegate.kafka.translation import event_of
 from tidegate.log import EventBatch
 
@@ -31,6 +31,10 @@ MESSAGE = (("amqp", None),)
 MARKER = (("tidegate-marker", None),)
 _MARKER = Struct(">bqqq")
 _MARKER_VERSION = 1
+
+
+TakeApart = Callable[[Sequence[RecordBatch]], list[list[bytes] | None]]
+"""Returns the values of each batch that holds nothing but messages, and None for any other batch."""
 
 
 class Marker(NamedTuple):
@@ -75,7 +79,9 @@ def encode_marker(marker: Marker, time_ms: int, producer: tuple[int, int, int]) 
     return encode([value], timestamps_ms=[time_ms], headers=[MARKER], producer=producer)
 
 
-def read_records(records: bytes, offset: int, floor_ms: int, stop: int | None = None) -> Stretch:
+def read_records(
+    records: bytes, offset: int, floor_ms: int, stop: int | None = None, take_apart: TakeApart | None = None
+) -> Stretch:
     """Return the events of fetched records.
 
     Args:
@@ -83,36 +89,48 @@ def read_records(records: bytes, offset: int, floor_ms: int, stop: int | None = 
         offset: The first offset wanted.
         floor_ms: The running maximum of the append time before it.
         stop: Batches that begin at this offset or later are left out; None for none.
+        take_apart: A quicker way to the values of batches of messages; None: there is none.
 
     Raises:
         BatchError: The records are damaged.
     """
     batches: list[EventBatch] = []
     marker: Marker | None = None
-    for batch in parse_batches(records, partial_end=True):
-        if batch.next_offset <= offset:
-            continue
-        if stop is not None and batch.base_offset >= stop:
-            break
+    found = [
+        batch
+        for batch in parse_batches(records, partial_end=True)
+        if batch.next_offset > offset and (stop is None or batch.base_offset < stop)
+    ]
+    every = [None] * len(found) if take_apart is None else take_apart(found)
+    for batch, values in zip(found, every, strict=True):
         batch.check()
         floor_ms = max(floor_ms, batch.max_timestamp_ms)
         if batch.is_control:
             offset = batch.next_offset
             continue
-        columns = decode(batch)
         marker = None
+        if values is not None:
+            batches += _from(offset, EventBatch(batch.base_offset, floor_ms, range(0), values))
+            offset = batch.next_offset
+            continue
+        columns = decode(batch)
         for start, events, found in _runs(columns):
             if found is not None:
                 marker = found
                 continue
             marker = None
-            first = columns.offsets[start]
-            skipped = max(0, offset - first)
-            if skipped < len(events):
-                numbers = range(first + skipped, first + len(events))
-                batches.append(EventBatch(numbers.start, floor_ms, numbers, events[skipped:] if skipped else events))
+            batches += _from(offset, EventBatch(columns.offsets[start], floor_ms, range(0), events))
         offset = batch.next_offset
     return Stretch(batches, offset, floor_ms, marker)
+
+
+def _from(offset: int, batch: EventBatch) -> Iterator[EventBatch]:
+    """Yield the events of a batch from an offset on, if there are any."""
+    skipped = max(0, offset - batch.base_sequence_number)
+    first, stop = batch.base_sequence_number + skipped, batch.base_sequence_number + len(batch.events)
+    if first < stop:
+        events = batch.events[skipped:] if skipped else batch.events
+        yield EventBatch(first, batch.enqueued_time_ms, range(first, stop), events)
 
 
 def _runs(columns: Columns) -> Iterator[tuple[int, list[bytes], Marker | None]]:
