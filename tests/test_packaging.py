@@ -158,3 +158,21 @@ def test_a_person_is_asked_before_a_system_package_is_installed(machine: Path, a
     assert "[Y/n]" in said
     assert bool(installed) is installs
     assert installs or "please run this, then try again:  sudo apt-get install --yes nodejs npm" in said
+
+
+@pytest.mark.parametrize("name", ["compose-gateways.yaml", "kubernetes-gateways.yaml"])
+def test_the_gateways_are_started_with_options_that_exist(name: str) -> None:
+    found = re.search(r"^( +)- up\n((?:\1- --\S+\n)+)", text(name), re.MULTILINE)
+    assert found is not None
+    options = options_of_up([line.strip().removeprefix("- ") for line in found[2].splitlines()])
+    assert options["store"].startswith("kafka://")
+    assert options["drain"] > 0
+    assert options["host"] == "0.0.0.0"
+
+
+def test_the_balancer_asks_whether_gateways_are_ready() -> None:
+    services = re.findall(r"^  (gateway-\d):$", text("compose-gateways.yaml"), re.MULTILINE)
+    for service in services:
+        assert f"server {service} {service}:5672" in text("haproxy.cfg")
+    assert "GET /ready" in text("haproxy.cfg")
+    assert "path: /ready" in text("kubernetes-gateways.yaml")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -47,6 +48,24 @@ class ChangedElsewhere(LogError):
     """Another gateway has changed the namespace meanwhile; nothing was changed here."""
 
 
+class GatewayFacts(NamedTuple):
+    """What a gateway knows of its cluster.
+
+    Attributes:
+        is_connected: Whether it hears the cluster.
+        silence_s: How long ago it wrote the last sign of life that it has read back.
+        gateways: How many gateways serve the namespace, with this one.
+        under_replicated: Partitions of the namespace's topics that have fewer replicas in sync than replicas.
+        offline: Partitions without a leader.
+    """
+
+    is_connected: bool
+    silence_s: float
+    gateways: int
+    under_replicated: int
+    offline: int
+
+
 class KafkaBackend:
     """A namespace whose hubs are topics `NAMESPACE.HUB-…`, with `_tidegate.NAMESPACE` for what gateways share."""
 
@@ -82,6 +101,19 @@ class KafkaBackend:
     def is_connected(self) -> bool:
         """Whether this gateway hears the cluster."""
         return self.shared.is_connected
+
+    def facts(self) -> GatewayFacts:
+        """Return what is known of the cluster, without asking it. From any thread."""
+        known = [
+            info for topic in self.store.topics for info in list(self.store.cluster.known_partitions(topic).values())
+        ]
+        return GatewayFacts(
+            self.is_connected,
+            self.shared.silence_s,
+            len(self.shared.state.gateways),
+            sum(len(info.in_sync) < len(info.replicas) for info in known),
+            sum(info.leader is None for info in known),
+        )
 
     # -- definitions
 

@@ -27,7 +27,7 @@ from tidegate.server.certificates import Certificate, development_certificate
 from tidegate.server.connections.client_connection import ClientConnection
 from tidegate.server.context.completions import Completions, InFlightBytes
 from tidegate.server.context.context import LogIdentities, ServerContext
-from tidegate.server.context.metrics import ServerMetrics
+from tidegate.server.context.metrics import GatewayCollector, ServerMetrics
 from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
 from tidegate.server.context.settings import ServerSettings
 from tidegate.server.endpoint import Endpoint, remove_endpoint
@@ -245,6 +245,7 @@ class Server:
                 continue
             backend.on_definitions = namespace.follow
             self._backend = backend
+            self.metrics.collectors.append(GatewayCollector(backend.facts))
             return namespace
         raise AssertionError("unreachable")
 

@@ -68,6 +68,16 @@ def test_what_is_sent_to_one_gateway_is_received_from_the_other(pair: tuple[Serv
     assert [event.sequence_number for event in found] == list(range(100))
 
 
+def test_metrics_say_how_the_cluster_is(pair: tuple[Server, Server]) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{pair[0].http_port}/metrics", timeout=PATIENCE_S) as answer:
+        lines = answer.read().decode().splitlines()
+    found = {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("tidegate_")}
+    assert found["tidegate_gateway_connected"] == 1
+    assert found["tidegate_gateways"] == 2
+    assert found["tidegate_gateway_silence_seconds"] < PATIENCE_S
+    assert found["tidegate_store_under_replicated_partitions"] == found["tidegate_store_offline_partitions"] == 0
+
+
 def test_hubs_keys_and_publishers_change_everywhere(
     pair: tuple[Server, Server], make_config: Callable[..., NamespaceConfig]
 ) -> None:

@@ -52,7 +52,7 @@ def gateway(kafka: Cluster, client: str = "a") -> Iterator[KafkaStore]:
 
 def opened(store: KafkaStore, where: TopicPartition) -> KafkaLog:
     eventually(lambda: store.wait(store.cluster.partitions(where.topic)))
-    return store.open_log(where, "id")
+    return store.open_log(where, store.cluster.topic_id(where.topic) or "")
 
 
 class Outcome:
@@ -227,3 +227,18 @@ def test_without_enough_replicas_publishers_try_again_and_readers_go_on(
         assert log.write_failure is None
         events = [event for _, _, event in everything(log)]
         assert (events[0], events[-1]) == (b"0", b"1")
+
+
+def test_a_topic_that_is_deleted_or_replaced_takes_no_events_until_it_is_opened_again(kafka: Cluster) -> None:
+    where = new_topic(kafka)
+    client = AdminClient({"bootstrap.servers": kafka.clients["a"], "log_level": 0})
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        Outcome(log, [b"0"]).stored()
+        client.delete_topics([where.topic])[where.topic].result(PATIENCE_S)
+        eventually(lambda: log.write_failure is not None and "was deleted: restore it" in log.write_failure.reason)
+        assert "was deleted" in str(Outcome(log, [b"1"]).result())
+        eventually(lambda: where.topic not in client.list_topics(timeout=PATIENCE_S).topics)
+        client.create_topics([NewTopic(where.topic, 1)])[where.topic].result(PATIENCE_S)
+        eventually(lambda: "another one has its name" in str(Outcome(log, [b"2"]).result()))
+        assert Outcome(opened(store, where), [b"3"]).stored().first_sequence_number == 0

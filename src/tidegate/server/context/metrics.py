@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidegate.hub.kafka_backend import GatewayFacts
 from tidegate.hub.namespace import Namespace
 
 BUCKET_S = 5
@@ -282,6 +283,28 @@ class _ServerCollector(Collector):
                     failures.add_metric(where, writer.failures)
                     lost.add_metric(where, writer.events_lost)
         yield from (files, events, waiting, failures, lost)
+
+
+class GatewayCollector(Collector):
+    """What a gateway knows of its cluster of Kafka."""
+
+    def __init__(self, facts: Callable[[], GatewayFacts]) -> None:
+        self._facts = facts
+
+    def collect(self) -> Iterator[Metric]:
+        facts = self._facts()
+        for name, help_text, value in (
+            ("tidegate_gateway_connected", "1 if the gateway hears its cluster, 0 if not", float(facts.is_connected)),
+            ("tidegate_gateway_silence_seconds", "Age of the last sign of life that it has read back", facts.silence_s),
+            ("tidegate_gateways", "Gateways that serve the namespace", facts.gateways),
+            (
+                "tidegate_store_under_replicated_partitions",
+                "Partitions in Kafka that have fewer replicas in sync than replicas",
+                facts.under_replicated,
+            ),
+            ("tidegate_store_offline_partitions", "Partitions in Kafka without a leader", facts.offline),
+        ):
+            yield GaugeMetricFamily(name, help_text, value=value)
 
 
 def render(metrics: ServerMetrics, namespace: Namespace) -> bytes:

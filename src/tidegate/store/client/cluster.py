@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, Message
@@ -89,6 +90,7 @@ class Cluster:
         self._opening: dict[tuple[int, str], asyncio.Lock] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, dict[int, PartitionInfo]] = {}
+        self._topic_ids: dict[str, str] = {}
         self._wanted: set[str] = set()
         self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -175,7 +177,9 @@ class Cluster:
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._topics.pop(topic.name, None)
+                self._topic_ids.pop(topic.name, None)
             elif not topic.error_code:
+                self._topic_ids[topic.name] = topic_id(topic)
                 self._topics[topic.name] = {
                     one.partition_index: PartitionInfo(
                         one.leader_id if one.leader_id >= 0 else None, tuple(one.replica_nodes), tuple(one.isr_nodes)
@@ -193,6 +197,10 @@ class Cluster:
     def known_partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
         """Return who had a topic's partitions when that was last learned."""
         return self._topics.get(topic, {})
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the identity that a topic had when that was last learned, None if there was no such topic."""
+        return self._topic_ids.get(topic)
 
     def leader(self, where: TopicPartition) -> int | None:
         """Return the broker that led a partition when that was last learned, None if none is known."""
@@ -390,6 +398,11 @@ class Cluster:
             self._refreshing.cancel()
         for connection in self._connections.values():
             connection.close()
+
+
+def topic_id(topic: Message) -> str:
+    """Return the identity of a topic that metadata describe, its name for one that has none (before Kafka 2.8)."""
+    return topic.topic_id.hex if isinstance(topic.topic_id, UUID) and topic.topic_id.int else str(topic.name)
 
 
 _T = TypeVar("_T")

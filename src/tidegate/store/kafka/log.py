@@ -172,6 +172,18 @@ class KafkaLog:
             self._store.wake(self)
         return bound
 
+    def note_topic(self, topic_id: str | None) -> None:
+        """Note the identity that the topic has now, None if there is no such topic. In the store's thread."""
+        reason = None
+        if topic_id is None:
+            reason = f"the topic {self.where.topic} was deleted: restore it, or delete the event hub"
+        elif topic_id != self._topic_id:
+            reason = (
+                f"the topic {self.where.topic} was deleted, and another one has its name: delete the event hub, or "
+                "restart the gateways to go on with the new topic"
+            )
+        self.writer.note_gone(reason)
+
     def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` from the store's thread whenever next_sequence_number has advanced.
 

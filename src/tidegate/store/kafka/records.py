@@ -96,13 +96,13 @@ def read_records(
     """
     batches: list[EventBatch] = []
     marker: Marker | None = None
-    found = [
+    fetched = [
         batch
         for batch in parse_batches(records, partial_end=True)
         if batch.next_offset > offset and (stop is None or batch.base_offset < stop)
     ]
-    every = [None] * len(found) if take_apart is None else take_apart(found)
-    for batch, values in zip(found, every, strict=True):
+    every = [None] * len(fetched) if take_apart is None else take_apart(fetched)
+    for batch, values in zip(fetched, every, strict=True):
         batch.check()
         floor_ms = max(floor_ms, batch.max_timestamp_ms)
         if batch.is_control:

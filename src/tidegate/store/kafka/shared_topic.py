@@ -116,6 +116,11 @@ class SharedTopic:
         """Whether the gateway has read a sign of life of its own lately."""
         return not self._is_lost and bool(self._tasks)
 
+    @property
+    def silence_s(self) -> float:
+        """How long ago the gateway wrote the last sign of life that it has read back."""
+        return time.monotonic() - self._heard_at_s
+
     async def open(self) -> None:
         """Create the topic if it is missing, read it, and show this gateway to the others. Raises KafkaError."""
         name = self.where.topic

@@ -8,6 +8,7 @@ partition that the broker leads: the busier the partitions, the larger the batch
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -32,6 +33,7 @@ _logger = logging.getLogger(__name__)
 _PRODUCE_TIMEOUT_S = 5.0
 _FOLLOW_WAIT_S = 0.25
 _POLL_S = 1.0
+_TOPICS_EVERY = 3
 _RETRY_S = 0.05
 _MAX_RETRY_S = 0.5
 _NUMBERS = (
@@ -111,6 +113,12 @@ class KafkaStore:
                 raise
             future.cancel()
             raise LogError(f"the cluster did not answer within {timeout_s:.0f} s") from None
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of the open logs, and that of what gateways share."""
+        shared = set() if self.shared is None else {self.shared.where.topic}
+        return shared | {where.topic for where in list(self._logs)}
 
     @property
     def is_closed(self) -> bool:
@@ -354,10 +362,29 @@ class KafkaStore:
         except KafkaError:
             return False
 
+    async def _check_topics(self, missing: set[str]) -> set[str]:
+        """Tell the logs whose topics were deleted, and return the topics that were missing now.
+
+        A broker that has just started may not know a topic yet, so one must be missing twice.
+        """
+        logs = list(self._logs.values())
+        try:
+            await self.cluster.refresh()
+        except KafkaError:
+            return missing
+        now = {log.where.topic for log in logs if self.cluster.topic_id(log.where.topic) is None}
+        for log in logs:
+            if log.where.topic not in now - missing:
+                log.note_topic(self.cluster.topic_id(log.where.topic))
+        return now
+
     async def _poll(self) -> None:
-        """Look now and then where partitions end that nobody watches."""
-        while True:
+        """Look now and then where partitions end that nobody watches, and whether topics are still there."""
+        missing: set[str] = set()
+        for turn in itertools.count():
             await asyncio.sleep(_POLL_S)
+            if turn % _TOPICS_EVERY == 0:
+                missing = await self._check_topics(missing)
             idle = {log.where: log for log in list(self._logs.values()) if not log.is_watched}
             if not idle:
                 continue

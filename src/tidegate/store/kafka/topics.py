@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, Message
-from tidegate.store.client.cluster import Cluster
+from tidegate.store.client.cluster import Cluster, topic_id
 from tidegate.store.client.connection import KafkaError, Refused
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class TopicFacts:
 async def topic_id_of(cluster: Cluster, name: str) -> str | None:
     """Return the identity of a topic, None if there is no such topic. Raises KafkaError."""
     topic = await _described(cluster, name)
-    return None if topic is None else _topic_id(topic, name)
+    return None if topic is None else topic_id(topic)
 
 
 async def _described(cluster: Cluster, name: str) -> Message | None:
@@ -65,10 +64,6 @@ async def _described(cluster: Cluster, name: str) -> Message | None:
     return topic
 
 
-def _topic_id(topic: Message, name: str) -> str:
-    return topic.topic_id.hex if isinstance(topic.topic_id, UUID) and topic.topic_id.int else name
-
-
 async def find_topic(cluster: Cluster, name: str) -> TopicFacts | None:
     """Return what the cluster says of a topic, None if there is none. Raises KafkaError."""
     topic = await _described(cluster, name)
@@ -79,7 +74,7 @@ async def find_topic(cluster: Cluster, name: str) -> TopicFacts | None:
     if described.error_code:
         raise Refused(described.error_code, f"the settings of the topic {name}", described.error_message)
     return TopicFacts(
-        _topic_id(topic, name),
+        topic_id(topic),
         len(topic.partitions),
         min((len(one.replica_nodes) for one in topic.partitions), default=0),
         {one.name: one.value or "" for one in described.configs},

@@ -85,6 +85,7 @@ class Writer:
         self._next_number = 0
         self._is_closed = False
         self._failure: tuple[str, float] | None = None
+        self._gone: str | None = None
         self.in_flight: InFlight | None = None
         self.is_marker_wanted = False
         self.refused_appends = 0
@@ -102,11 +103,12 @@ class Writer:
         with self._lock:
             if self._is_closed:
                 raise LogClosed("the log is closed")
-            if not self._pending or self._pending_bytes + size <= MAX_PENDING_BYTES:
+            gone = self._gone
+            if gone is None and (not self._pending or self._pending_bytes + size <= MAX_PENDING_BYTES):
                 self._pending.append(append)
                 self._pending_bytes += size
                 return len(self._pending) == 1
-        self._refuse([append], f"{self._pending_bytes >> 20} MB wait for the partition already")
+        self._refuse([append], gone or f"{self._pending_bytes >> 20} MB wait for the partition already")
         return False
 
     def next_batch(self, marker: Callable[[], Marker]) -> InFlight | None:
@@ -168,6 +170,15 @@ class Writer:
         if not sent.appends:
             self.is_marker_wanted = False
         return sent
+
+    def note_gone(self, reason: str | None) -> None:
+        """Take no events any more, because the topic is no longer there; None: it is."""
+        if reason == self._gone:
+            return
+        self._gone = reason
+        if reason is not None:
+            _logger.error("%s/%s: %s", *self._where, reason)
+            self._failure = reason, time.time()
 
     def failed(self, error: KafkaError) -> None:
         """Report that the batch being sent was refused, or that the time for it is over. In the store's thread."""
