@@ -335,7 +335,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "portal/application",
         "portal/events/sending",
         "portal/web/handling",
-        "portal/web/rendering",
     ),
     "tests/portal/web/test_sessions.py": ("portal/pages/sign_in",),
     "tests/service/workbench/test_questions.py": (

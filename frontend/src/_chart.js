@@ -18,7 +18,7 @@ const DESCRIBED_EVERY_MS = 10_000;
 const MOST_STEPS = 900;
 const LINE_HEIGHT = 15;
 // How far apart the labels of the time axis may be: nothing happens more often than every second.
-const STEPS_S = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];
 const stepped = uPlot.paths.stepped({ align: 1 });
 const linear = uPlot.paths.linear();
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 2 });
@@ -88,6 +88,18 @@ export function marksLegend(marks) {
   return kinds.map((kind, at) => element("span", {}, element("i", { class: `mark m${Object.keys(MARKS).indexOf(kind)}` }), `${kind}: ${MARKS[kind].meaning}${at < kinds.length - 1 ? " " : ""}`));
 }
 
+/** Write over the lines of a chart such that they do not cross the letters. */
+function label(ctx, text, x, y, css) {
+  ctx.save();
+  ctx.setLineDash([]);
+  ctx.lineJoin = "round";
+  ctx.lineWidth = 4 * devicePixelRatio;
+  ctx.strokeStyle = css.getPropertyValue("--panel").trim();
+  ctx.strokeText(text, x, y);
+  ctx.restore();
+  ctx.fillText(text, x, y);
+}
+
 export class TimeChart {
   /**
    * Args: `names` of the series; their `unit`; `threshold`, a value and what it is, drawn as a line.
@@ -98,7 +110,7 @@ export class TimeChart {
     this.isBehind = false;
     this.describedAt = -Infinity;
     this.place = element("div", { role: "img", class: "plot" });
-    this.table = element("div", { tabindex: "0", role: "region", "aria-label": "The chart's values" });
+    this.table = element("div", { tabindex: "0", role: "group", "aria-label": "The chart's values" });
     this.details = element("details", {}, element("summary", {}, "As a table"), this.table);
     this.details.addEventListener("toggle", () => this.describe(true));
     figure.append(this.place, this.details);
@@ -214,7 +226,7 @@ export class TimeChart {
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      ctx.fillText(this.threshold.name, bbox.left + 4 * devicePixelRatio, y - 3 * devicePixelRatio);
+      label(ctx, this.threshold.name, bbox.left + 4 * devicePixelRatio, y - 3 * devicePixelRatio, css);
     }
     let rows = [];
     for (const { at, what } of this.marks) {
@@ -230,7 +242,7 @@ export class TimeChart {
       const width = ctx.measureText(what).width;
       const left = Math.min(x + 3 * devicePixelRatio, bbox.left + bbox.width - width);
       rows = rows.filter((end) => end > left);
-      ctx.fillText(what, left, bbox.top + (rows.length + 0.8) * LINE_HEIGHT * devicePixelRatio);
+      label(ctx, what, left, bbox.top + (rows.length + 0.8) * LINE_HEIGHT * devicePixelRatio, css);
       rows.push(left + width);
     }
     ctx.restore();

@@ -264,7 +264,7 @@ async function test(query = view.state.doc.toString(), version = "") {
       ...found.outputs.map((output) => element("section", { "aria-label": `Rows of ${output.name}` },
         element("div", { class: "heading" }, element("h3", {}, `${output.name}: ${number(output.count)} row${output.count === 1 ? "" : "s"}${output.count > output.rows.length ? `, the first ${number(output.rows.length)} shown` : ""}`),
           element("button", { type: "button", class: "quiet", click: () => download(output) }, "Download")),
-        output.rows.length ? element("div", { class: "scroll rows", tabindex: "0", role: "region", "aria-label": `Rows of ${output.name}` }, rowsTable(output.rows)) : element("p", { class: "empty" }, "No rows."))),
+        output.rows.length ? element("div", { class: "scroll rows", tabindex: "0", role: "group", "aria-label": `Rows of ${output.name}` }, rowsTable(output.rows)) : element("p", { class: "empty" }, "No rows."))),
       ...(touched.length || found.errors.length ? [element("details", { class: "help" }, element("summary", {}, touched.join(" · ") || "Data errors"), ...found.errors.map((text) => element("p", { class: "note" }, text)))] : []));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

@@ -373,18 +373,19 @@ function hexadecimal(base64) {
   return element("pre", { tabindex: "0" }, lines.join("\n"));
 }
 
-/** Return a body as it is read: Avro as its records, with its bytes below. */
+/** Return a body as it is read: Avro, and values whose schema is in the registry, as records with their bytes below. */
 async function contentOf(event, url) {
-  if (event.kind !== "binary") return formattedJson(event.body);
-  if (event.format !== "avro") return hexadecimal(event.body);
-  const bytes = element("details", {}, element("summary", {}, "As bytes"), hexadecimal(event.body));
+  if (!event.format) return event.kind === "binary" ? hexadecimal(event.body) : formattedJson(event.body);
+  const raw = () => (event.kind === "binary" ? hexadecimal(event.body) : formattedJson(event.body));
+  const bytes = element("details", {}, element("summary", {}, "As it is stored"), raw());
   try {
-    const { count, records } = await get(`${url}/decoded.json`);
-    return element("div", {}, element("p", { class: "note" }, `Avro, ${number(count)} record${count === 1 ? "" : "s"}${records.length < count ? `, the first ${number(records.length)} of them below` : ""}.`),
+    const { count, records, schema } = await get(`${url}/decoded.json`);
+    if (!count && event.format === "framed") return raw(); // a zero byte may begin anything
+    return element("div", {}, element("p", { class: "note" }, `${schema ? `Schema ${schema}` : "Avro"}, ${number(count)} record${count === 1 ? "" : "s"}${records.length < count ? `, the first ${number(records.length)} of them below` : ""}.`),
       formattedJson(JSON.stringify(records.length === 1 ? records[0] : records)), bytes);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    return element("div", {}, element("p", { class: "problem" }, error.message), hexadecimal(event.body));
+    return element("div", {}, element("p", { class: "problem" }, error.message), raw());
   }
 }
 

@@ -148,6 +148,7 @@ async function tune(further = null) {
   late.slider.max = tuned.lateSeconds.length - 1;
   order.slider.max = tuned.outOfOrderSeconds.length - 1;
   for (const { slider, field } of [late, order]) slider.disabled = field.disabled = false;
+  byId("map-figure").hidden = false;
   map();
   suggestions();
   show();

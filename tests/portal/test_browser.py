@@ -1,4 +1,4 @@
-"""Every page in a real browser: its main task, no console errors, no serious axe-core findings, two widths.
+"""Every page in a real browser: its main task, no console errors, no axe-core findings, two widths.
 
 The pictures stay in the folder that TIDEGATE_PICTURES names, for somebody to look at.
 """

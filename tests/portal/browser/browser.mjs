@@ -6,7 +6,6 @@ import { chromium } from "playwright-core";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const WIDTHS = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
-const GRAVE = ["serious", "critical"];
 
 /** Move the focus to what begins with a name, with Tab alone, as somebody without a mouse does. */
 async function reach(page, name) {
@@ -72,7 +71,7 @@ export class Visit {
         if (width === "phone" && colorScheme === "dark") continue;
         if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(AXE);
         const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-        for (const one of violations.filter(({ impact }) => GRAVE.includes(impact))) {
+        for (const one of violations) {
           const where = one.nodes.slice(0, 3).map(({ target, any }) => `${target} ${any[0]?.message ?? ""}`).join("; ");
           problems.push(`axe (${picture}, ${width}, ${colorScheme}): ${one.id}: ${one.help}: ${where}`);
         }

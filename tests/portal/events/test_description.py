@@ -13,7 +13,7 @@ import pytest
 from tidegate.amqp.encoding.types import Symbol, Timestamp, Ulong
 from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.kafka.translation import event_of
-from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain
+from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain, schema_of
 
 
 def stored(**message: Any) -> StoredEvent:
@@ -103,3 +103,13 @@ def test_an_avro_container_is_told_by_its_first_bytes() -> None:
     described = body(b"Obj\x01 and more")
     assert (described["kind"], described["format"]) == ("binary", "avro")
     assert "format" not in body(b"Obj and more")
+
+
+def test_a_value_that_names_its_schema_may_be_decoded() -> None:
+    named = stored(
+        properties=Properties(content_type=Symbol("avro/binary+0a1b")), body_kind="data", body=[b"\x0anorth"]
+    )
+    assert schema_of(named) == "0a1b"
+    assert describe(named)["format"] == "avro"
+    assert schema_of(stored(body_kind="data", body=[b"x"])) is None
+    assert body(b"\x00\x00\x00\x00\x01x")["format"] == "framed"

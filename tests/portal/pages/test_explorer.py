@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.portal.conftest import Client
+from tidegate.amqp.messages import Message, encode_message
+from tidegate.server import Server
 
 MakeHub = Callable[..., str]
 
@@ -48,6 +51,31 @@ def test_how_much_there_is_to_search_is_told_and_a_hub_without_jobs_decodes_noth
     assert (found["searched"], found["extent"]) == (5, 5)
     answer = client.request("GET", f"/eventhubs/{hub}/events/0/0/decoded.json")
     assert (answer.status, "without jobs" in answer.text) == (404, True)
+
+
+def test_a_value_whose_schema_is_in_the_registry_is_decoded(client: Client, server: Server, make_hub: MakeHub) -> None:
+    hub, ids = make_hub(1), {}
+    for form, text in (("JSON", "{}"), ("AVRO", '"string"'), ("PROTOBUF", 'syntax = "proto3"; message M {}')):
+        body = {"group": "default", "subject": f"{hub}-{form}", "format": form, "schema": text}
+        assert client.post("/schemas/register", body).status == 200
+        (row,) = [one for one in client.get("/schemas.json")["subjects"] if one["subject"] == body["subject"]]
+        ids[form] = row["latestId"]
+    ids["no such schema"] = 999_999
+    events = [
+        encode_message(Message(body_kind="data", body=[b"\0" + number.to_bytes(4, "big") + b'{"a": 1}']))
+        for number in ids.values()
+    ]
+    stored = threading.Event()
+    server.namespace.event_hub(hub).partitions[0].log.append(events, lambda *_: stored.set())
+    assert stored.wait(PATIENCE_S)
+    assert {one["format"] for one in client.get(f"/eventhubs/{hub}/events.json")["events"]} == {"framed"}
+    found = client.get(f"/eventhubs/{hub}/events/0/0/decoded.json")
+    assert (found["records"], found["schema"]) == ([{"a": 1}], f"{hub}-JSON version 1, id {ids['JSON']}")
+    answers = [client.request("GET", f"/eventhubs/{hub}/events/0/{number}/decoded.json") for number in (1, 2, 3)]
+    assert [answer.status for answer in answers] == [404, 400, 200]
+    assert "without jobs" in answers[0].text
+    assert "format is not decoded" in answers[1].text
+    assert answers[2].data["count"] == 0
 
 
 def test_a_partition_can_be_chosen_for_sending_and_browsing(client: Client, make_hub: MakeHub) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.portal.conftest import Client
 from tidegate.durable_files import Files
-from tidegate.portal.web.rendering import natural
 from tidegate.server import Server
 
 
@@ -62,10 +61,6 @@ def test_every_page_says_that_the_data_disk_takes_no_writes(
             assert client.get(path.rstrip("/") + ("/.json" if path == "/" else ".json"))["storage_problem"]
     storage.check()
     assert "The data disk" not in client.page("/").text
-
-
-def test_names_with_numbers_are_in_their_natural_order() -> None:
-    assert sorted(["hub-10", "hub-2", "Hub-1", "a"], key=natural) == ["a", "Hub-1", "hub-2", "hub-10"]
 
 
 def test_a_list_is_sorted_by_the_column_that_is_asked_for(client: Client) -> None:

@@ -305,3 +305,22 @@ def test_an_avro_container_is_decoded_to_what_json_can_say() -> None:
     assert found["records"][0] == {"at": "2026-01-01 00:00:00+00:00", "raw": "/w==", "ratio": "inf", "tags": ["a"]}
     cut = workbench.answer({"ask": "decode", "body": base64.b64encode(content.getvalue()[:-20]).decode()})
     assert "not a readable Avro container" in cut["problem"]
+
+
+def test_a_value_of_a_schema_is_decoded_with_what_the_schema_imports() -> None:
+    place = json.dumps({"type": "record", "name": "place", "fields": [{"name": "booth", "type": "string"}]})
+    car = json.dumps({"type": "record", "name": "car", "fields": [{"name": "at", "type": "place"}]})
+    body = base64.b64encode(b"\x0anorth").decode()
+    found = ask("decode", body=body, schema=car, imported=[place])
+    assert found == {"count": 1, "records": [{"at": {"booth": "north"}}]}
+    broken = workbench.answer({"ask": "decode", "body": "", "schema": car, "imported": [place]})
+    assert "not of its schema" in broken["problem"]
+
+
+def test_a_value_that_claims_more_than_it_holds_is_refused() -> None:
+    # 2**40 items without a byte of data, in an array of records without fields.
+    nothing = {"type": "record", "name": "nothing", "fields": []}
+    schema = json.dumps({"type": "array", "items": nothing})
+    body = base64.b64encode(b"\x80\x80\x80\x80\x80\x80\x01\x00").decode()
+    refused = workbench.answer({"ask": "decode", "body": body, "schema": schema})
+    assert "not of its schema" in refused["problem"]

@@ -17,7 +17,7 @@ import bz2
 import io
 import json
 import lzma
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,27 @@ def read_container(content: bytes, limits: ContentLimits) -> list[Any]:
     except (_TooMuch, RecursionError, MemoryError) as error:
         raise Unreadable(Problem.LIMIT_EXCEEDED) from error
     except Exception as error:  # fastavro raises a dozen kinds, KeyError and IndexError among them
+        raise Unreadable(Problem.MALFORMED) from error
+
+
+def read_value(body: bytes, schema: str, imported: Sequence[str], limits: ContentLimits) -> Any:
+    """Return the value that a body is under a schema, which may use the types of imported ones.
+
+    Raises:
+        Unreadable: it is not a value of the schema, or exceeds a limit.
+    """
+    try:
+        own, others = json.loads(schema), [json.loads(text) for text in imported]
+        if _nesting([own, others]) > 3 * limits.depth:
+            raise _TooMuch
+        _check_data(own, _Container({}, 0, b"", ((1, body),)), limits, others)
+        named: dict[str, Any] = {}
+        for other in others:
+            fastavro.parse_schema(other, named_schemas=named)
+        return fastavro.schemaless_reader(io.BytesIO(body), fastavro.parse_schema(own, named_schemas=named), None)
+    except (_TooMuch, RecursionError, MemoryError) as error:
+        raise Unreadable(Problem.LIMIT_EXCEEDED) from error
+    except Exception as error:  # see read_container
         raise Unreadable(Problem.MALFORMED) from error
 
 
@@ -232,11 +253,13 @@ class _Reader:
 # limits of data -------------------------------------------------------------------------------------------------------
 
 
-def _check_data(schema: Any, container: _Container, limits: ContentLimits) -> None:
+def _check_data(schema: Any, container: _Container, limits: ContentLimits, imported: Sequence[Any] = ()) -> None:
     """Raise _TooMuch if the values of a container are more, or nested more deeply, than its size accounts for."""
     size = sum(len(block) for _, block in container.blocks)
     budget = min(_FREE_VALUES + VALUES_A_BYTE * size, limits.values)
     measure = _Measure()
+    for other in imported:
+        measure.size_of(other)
     row = measure.size_of(schema)
     rows = sum(count for count, _ in container.blocks)
     # Items of arrays and maps take bytes; what is beside them in a row may take none.

@@ -68,7 +68,8 @@ def describe(event: StoredEvent, preview_bytes: int | None = PREVIEW_BYTES) -> d
     described["partitionKey"] = annotations.pop(PARTITION_KEY, None)
     described["properties"] = properties_of(message)
     described["systemProperties"] = _system_properties(message.properties) | annotations
-    return described | _described_body(message, preview_bytes)
+    described |= _described_body(message, preview_bytes)
+    return described | ({} if _schema_named(message.properties) is None else {"format": "avro"})
 
 
 def properties_of(message: Message) -> dict[str, Any]:
@@ -97,6 +98,22 @@ def body_of(event: StoredEvent) -> bytes:
     return json.dumps(plain(message.body), ensure_ascii=False).encode("utf-8", "replace")
 
 
+_AVRO_VALUE = "avro/binary+"
+
+
+def schema_of(event: StoredEvent) -> str | None:
+    """Return the id of the schema that an event's content type names, as Azure's encoder writes it; None for none."""
+    try:
+        return _schema_named(parse_message(event.encoded).properties)
+    except DecodeError:
+        return None
+
+
+def _schema_named(properties: Properties | None) -> str | None:
+    content_type = str(properties.content_type or "") if properties is not None else ""
+    return content_type.removeprefix(_AVRO_VALUE) if content_type.startswith(_AVRO_VALUE) else None
+
+
 def _described_body(message: Message, preview_bytes: int | None) -> dict[str, Any]:
     if message.body_kind == "data":
         return _body(b"".join(message.body), preview_bytes)
@@ -119,6 +136,8 @@ def _body(content: bytes, preview_bytes: int | None) -> dict[str, Any]:
     shown = content if preview_bytes is None else content[:preview_bytes]
     if len(shown) < len(content):
         described["isCut"] = True
+    if content.startswith(b"\0"):
+        described["format"] = "framed"
     if content.startswith(_AVRO):
         return described | {"kind": "binary", "format": "avro", "body": base64.b64encode(shown).decode("ascii")}
     try:

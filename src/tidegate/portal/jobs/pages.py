@@ -94,9 +94,10 @@ class JobPages:
             *self._page(JOB, "job.html", self._show),
         ]
 
-    async def decode(self, body: bytes) -> Mapping[str, Any]:
-        """Return the records of an Avro container, in the process that checks queries. Raises HubError."""
-        found: Mapping[str, Any] = await self._editing.ask("decode", body=base64.b64encode(body).decode())
+    async def decode(self, body: bytes, schema: str | None, imported: Sequence[str]) -> Mapping[str, Any]:
+        """Return the records of a body in Avro, decoded in the process that checks queries. Raises HubError."""
+        encoded = base64.b64encode(body).decode()
+        found: Mapping[str, Any] = await self._editing.ask("decode", body=encoded, schema=schema, imported=imported)
         return found
 
     def _endpoint(self) -> str:

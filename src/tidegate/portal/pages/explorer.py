@@ -20,6 +20,7 @@ from tidegate.hub.config import EventHubConfig
 from tidegate.hub.errors import ArgumentError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
+from tidegate.hub.schema_state import SchemaRefused
 from tidegate.portal.events.placeholders import PLACEHOLDERS, SAMPLES
 from tidegate.portal.events.reading import (
     MAX_EVENTS,
@@ -34,6 +35,7 @@ from tidegate.portal.events.reading import (
     parse_cursor,
     read_backwards,
     read_forwards,
+    schema_of,
     starting_cursor,
 )
 from tidegate.portal.events.searching import parse_search
@@ -42,6 +44,7 @@ from tidegate.portal.pages.event_hub import HUB
 from tidegate.portal.web.handling import Desk, integer_of, text_of
 from tidegate.portal.web.rendering import iso_of_ms, security_headers
 from tidegate.portal.web.sessions import Role, Visitor
+from tidegate.schemas import SchemaFormat
 
 DEFAULT_EVENTS = 50
 MAX_DOWNLOADED = 100_000
@@ -53,7 +56,10 @@ _NEWEST = "newest"
 _MAX_SECONDS = 86_400.0
 
 
-Decode = Callable[[bytes], Awaitable[Mapping[str, Any]]]
+Decode = Callable[[bytes, str | None, Sequence[str]], Awaitable[Mapping[str, Any]]]
+"""Takes a body, the schema of a value that is no container, and the schemas that it imports."""
+_FRAME_BYTES = 5
+"""What Kafka's serializers write before a value: a zero byte, and the number of its schema."""
 
 
 class ExplorerPages:
@@ -140,11 +146,27 @@ class ExplorerPages:
         return describe(event, None)
 
     async def _decoded(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        """Return the records of an Avro container that is an event's body."""
+        """Return what an event's body says that is an Avro container, or whose schema is in the registry."""
         event = await run_in_threadpool(_one, self._hub(request, visitor), request.path_params)
+        body, version = body_of(event), None
+        if (own_id := schema_of(event)) is not None:
+            version = self._namespace.schema_registry.with_own_id(own_id)
+        elif body[:1] == b"\0" and len(body) >= _FRAME_BYTES:
+            try:
+                version = self._namespace.schema_registry.with_id(int.from_bytes(body[1:_FRAME_BYTES], "big"))[0]
+            except SchemaRefused:  # a zero byte may begin anything
+                return {"count": 0, "records": [], "schema": None}
+            body = body[_FRAME_BYTES:]
+        named = None if version is None else f"{version.subject} version {version.version}, id {version.schema_id}"
+        if version is not None and version.schema.format is SchemaFormat.JSON:
+            return {"count": 1, "records": [_json(body)], "schema": named}
+        if version is not None and version.schema.format is not SchemaFormat.AVRO:
+            raise ArgumentError(f"the body is of the schema {named}, whose format is not decoded here")
         if self._decode is None:
             raise NotFound("this hub runs without jobs, whose engine decodes Avro")
-        return await self._decode(body_of(event))
+        schema = None if version is None else version.schema.text
+        imported = [] if version is None else list(version.schema.imported.values())
+        return {**await self._decode(body, schema, imported), "schema": named}
 
     async def _body(self, request: Request, visitor: Visitor) -> Response:
         hub = self._hub(request, visitor)
@@ -252,6 +274,13 @@ def _one(hub: EventHub, names: Mapping[str, Any]) -> StoredEvent:
             if batch.base_sequence_number == number:
                 return found
     raise NotFound(f"partition {partition.partition_id} of {hub.name} holds no event {number}")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise ArgumentError("the body is not JSON, as its schema says") from None
 
 
 _CHECK_EVERY = 100

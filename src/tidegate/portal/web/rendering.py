@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -145,11 +145,15 @@ def ago(value: str | None) -> str:
     return _time(value, "data-ago")
 
 
+_DECIMALS = re.compile(r"(\.\d{1,3})\d*")
+
+
 def _time(value: str | None, attribute: str) -> str:
     if not value:
         return "–"
-    text = re.sub(r"(\.\d{1,3})\d*", r"\1", value.replace("T", " ").removesuffix("Z").removesuffix("+00:00"))
-    return Markup('<time datetime="{}" {}>{}</time>').format(value, attribute, text)
+    text = _DECIMALS.sub(r"\1", value.replace("T", " ").removesuffix("Z").removesuffix("+00:00"))
+    # Markup.format takes ten times as long, and a log has hundreds of times.
+    return Markup(f'<time datetime="{escape(value)}" {attribute}>{escape(text)}</time>')
 
 
 def iso_of_ms(time_ms: int | None) -> str | None:

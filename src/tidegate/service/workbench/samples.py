@@ -23,7 +23,7 @@ from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLine, Rec
 from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.connectors.model.metrics import COUNTERS, OUTPUT_EVENTS, add
-from tidegate.engine import DEFAULT_LIMITS, Unreadable, read_container
+from tidegate.engine import DEFAULT_LIMITS, Unreadable, read_container, read_value
 from tidegate.job.config.definition import definition_of
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.prepare.opening import close_logs, open_logs
@@ -178,15 +178,22 @@ def _shown(partition: str, batch: Events) -> Iterator[dict[str, Any]]:
 
 
 def decoded(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records of an Avro container, the `body` in base64: how many, and the first ones as JSON has them.
+    """Return the records of a `body` in Avro, given in base64: how many, and the first ones as JSON has them.
+
+    It is a container, or one value of a `schema`, which may use the types of those that are `imported`.
 
     Raises:
         InputError: it cannot be read.
     """
+    body, schema, limits = base64.b64decode(question["body"]), question.get("schema"), DEFAULT_LIMITS.of_event()
     try:
-        records = read_container(base64.b64decode(question["body"]), DEFAULT_LIMITS.of_event())
+        if schema is None:
+            records = read_container(body, limits)
+        else:
+            records = [read_value(body, schema, question.get("imported") or (), limits)]
     except Unreadable as error:
-        raise InputError(f"the body is not a readable Avro container: {error}") from None
+        what = "a readable Avro container" if schema is None else "of its schema"
+        raise InputError(f"the body is not {what}: {error}") from None
     return {"count": len(records), "records": [_plain(one) for one in records[:SHOWN_RECORDS]]}
 
 
