@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.cli import main
-from tidegate.connectors.outputs.tables import lake_encoder
+from tidegate.connectors.outputs.tables import lake_output
 from tidegate.spark import placement
 
 if __name__ == "__main__":
     placement.WRITE_FROM_ROWS = 30
-    lake_encoder.LEAST_BYTES = 0
+    lake_output.LEAST_BYTES = 0
     main()

@@ -17,9 +17,9 @@ from tests.job.run.test_run import run_here, write_job
 from tidegate.connectors.model.encoded_rows import EncodedRows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.shape import OutputColumn
-from tidegate.connectors.outputs.tables import lake_encoder
-from tidegate.connectors.outputs.tables.lake_encoder import WrittenRun
+from tidegate.connectors.outputs.tables import lake_output
 from tidegate.connectors.outputs.tables.lake_output import LakeOutput
+from tidegate.connectors.outputs.tables.table_output import EncodedRun
 from tidegate.engine import ResultRows
 from tidegate.sql.plan.nodes import Type
 
@@ -33,7 +33,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def always_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_encoder, "LEAST_BYTES", 0)
+    monkeypatch.setattr(lake_output, "LEAST_BYTES", 0)
 
 
 def executed(output: LakeOutput, *runs: ResultRows) -> list[bytes]:
@@ -58,7 +58,7 @@ def test_rows_of_executors_are_those_of_the_driver(lake: Lake, tmp_path: Path, p
     other = Lake(lake.kind, str(tmp_path / "other"))
     output = lake.opened(shape=SHAPE, partition_by=partition)
     contents = executed(output, result_columns(rows)) + executed(output, result_columns(rows | {"n": [5, 6, 7, 8]}))
-    assert all(pickle.loads(content).files for content in contents)
+    assert all(pickle.loads(content).changes for content in contents)
     output.write_encoded(sent(*contents))
     assert output.commit()["rows"] == 8
     plain = other.opened(shape=SHAPE, partition_by=partition)
@@ -73,7 +73,7 @@ def test_rows_of_executors_are_those_of_the_driver(lake: Lake, tmp_path: Path, p
 def test_rows_of_executors_and_of_the_driver_are_one_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     output = lake.opened(shape=NUMBERS)
     first = executed(output, numbers(1), numbers(2))
-    monkeypatch.setattr(lake_encoder, "LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(lake_output, "LEAST_BYTES", 1 << 20)
     output.write_encoded(sent(*first, *executed(output, numbers(3), numbers(4))))
     output.commit()
     assert lake.numbers() == [1, 2, 3, 4]
@@ -88,16 +88,15 @@ def test_rows_of_executors_and_of_the_driver_are_one_commit(lake: Lake, monkeypa
 
 def test_few_rows_do_not_make_a_file_of_their_own(lake: Lake) -> None:
     output = lake.opened(shape=NUMBERS)
-    first, second = (WrittenRun(*answer) for answer in map(_fields, executed(output, numbers(1), numbers(2))))
-    assert not first.files
-    assert first.table is not None
-    assert first.table.column("n").to_pylist() == [1, 2]
-    assert (second.rows, second.table, second.files) == (1, None, ())
+    first, second = (_run(content) for content in executed(output, numbers(1), numbers(2)))
+    (table,) = first.changes
+    assert table.column("n").to_pylist() == [1, 2]
+    assert (second.rows, second.changes) == (1, ())
 
 
-def _fields(content: bytes) -> tuple[Any, ...]:
-    run: WrittenRun = pickle.loads(content)
-    return run.rows, run.rejected, run.dropped, run.files, run.table
+def _run(content: bytes) -> EncodedRun:
+    run: EncodedRun = pickle.loads(content)
+    return run
 
 
 @pytest.mark.usefixtures("always_files")

@@ -31,8 +31,8 @@ from tidegate.connectors.outputs import (
 from tidegate.connectors.outputs.shape import OutputColumn, Shape
 from tidegate.connectors.outputs.tables.mysql import MysqlOutput
 from tidegate.connectors.outputs.tables.postgresql import PostgresqlOutput
+from tidegate.connectors.outputs.tables.relational_output import RelationalOutput
 from tidegate.connectors.outputs.tables.sqlite import SqliteOutput
-from tidegate.connectors.outputs.tables.table_output import TableOutput
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
@@ -76,7 +76,7 @@ class Place:
 
     def opened(
         self, mark: Mark | None = None, shape: Shape | None = ANY, *, drop: bool = False, **settings: Any
-    ) -> TableOutput:
+    ) -> RelationalOutput:
         identity = settings.pop("identity", IDENTITY)
         if self.kind == "sqlite":
             definition: Any = SqliteOutput(type="sqlite", path=Path(self.where), table="t", **settings)
@@ -85,7 +85,7 @@ class Place:
         else:
             definition = PostgresqlOutput(type="postgresql", connection_string=self.where, table="t", **settings)
         output = open_output(definition, OutputOpening(identity, mark, shape, drop))
-        assert isinstance(output, TableOutput)
+        assert isinstance(output, RelationalOutput)
         return output
 
 
@@ -221,7 +221,7 @@ def test_rows_of_unknown_shape_go_to_the_columns_they_have(place: Place) -> None
     assert "no column 'c'" in refusal.message
 
 
-def write_and_commit(output: TableOutput, rows: ResultRows) -> Mark:
+def write_and_commit(output: RelationalOutput, rows: ResultRows) -> Mark:
     output.write(rows)
     return output.commit()
 

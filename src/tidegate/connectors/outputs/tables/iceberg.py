@@ -28,8 +28,7 @@ from tidegate.connectors.outputs.output import (
     StoredMark,
     moved_by_another_run,
 )
-from tidegate.connectors.outputs.tables.lake_encoder import FileWriter
-from tidegate.connectors.outputs.tables.lake_output import LakeOutput, LakeSettings
+from tidegate.connectors.outputs.tables.lake_output import FileWriter, LakeOutput, LakeSettings, LakeTable
 
 _TRANSFORM = re.compile(r"^(?:(year|month|day|hour)\((.+)\)|(.+))$")
 # Every commit writes a file of metadata; without these the old ones would stay for ever.
@@ -73,8 +72,8 @@ class IcebergOutput(LakeSettings):
         return LakeOutput(IcebergTable(self), self, opening)
 
 
-class IcebergTable:
-    """One table; see `LakeTable`."""
+class IcebergTable(LakeTable):
+    """One table."""
 
     kind = "iceberg"
 

@@ -1,44 +1,57 @@
-"""Rows as columns of an open table format: a commit of the table holds the results of a step and their mark.
+"""Outputs in an open table format: a commit of the table holds the results of a step and their mark.
 
 Types belong to columns there, so a value converts without loss or its row is rejected. A column that the table lacks is
 added to it, unless that is not wanted: in these formats a new column costs nothing and disturbs no reader.
+
+An executor writes files that no commit names yet. If it has few rows, or cannot write, it returns them as columns.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder
+from tidegate.connectors.model.encoded_rows import Encoder
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public
-from tidegate.connectors.outputs.arrow_tables import ARROW_TYPES
+from tidegate.connectors.outputs.arrow_tables import ARROW_TYPES, arrow_table
 from tidegate.connectors.outputs.column_types import ColumnType
 from tidegate.connectors.outputs.kinds import OutputOpening, OutputSection
 from tidegate.connectors.outputs.output import (
+    COLUMN_NAME_INVALID,
+    REQUIRED_COLUMN_MISSING,
     SAMPLES,
+    TYPE_CONVERSION_ERROR,
     Identity,
-    Mark,
     MarkPlace,
-    OutputUnavailableError,
     RejectedRow,
     StoredMark,
-    check_marks,
-    new_mark,
-    rejection_error,
-    rows_from,
+    example_of,
+    rows_at,
 )
 from tidegate.connectors.outputs.shape import Shape
-from tidegate.connectors.outputs.tables import lake_encoder
-from tidegate.connectors.outputs.tables.lake_encoder import FileWriter, LakeEncoder, WrittenRun, one_table
-from tidegate.connectors.outputs.tables.lake_rows import LakeRows
+from tidegate.connectors.outputs.tables.table_output import Converted, EncodedRun, RunEncoder, TableOutput
 from tidegate.engine import ResultRows
+from tidegate.engine.values.json_lines import dicts
 from tidegate.sql.plan.nodes import Type
+
+LEAST_BYTES = 1 << 20
+"""Rows of fewer bytes, in memory, do not make a file: readers of a table suffer from many small ones."""
+_TYPE_OF_ARROW = {
+    pa.int64(): Type.BIGINT,
+    pa.float64(): Type.FLOAT,
+    pa.string(): Type.NVARCHAR,
+    pa.large_string(): Type.NVARCHAR,
+    pa.string_view(): Type.NVARCHAR,
+    pa.bool_(): Type.BIT,
+}
 
 
 class LakeSettings(OutputSection):
@@ -53,24 +66,39 @@ class LakeSettings(OutputSection):
     )
 
 
-class LakeTable(Protocol):
+class FileWriter(Protocol):
+    """Writes files of one table, in any process."""
+
+    def write(self, rows: pa.Table) -> list[Any]:
+        """Write rows to files, durably, and return what the table needs to know of each to add it.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+
+
+class LakeTable(ABC):
     """One table.
 
     Every method raises OutputError, or OutputUnavailableError when the same call may succeed later.
     """
 
-    kind: str
+    kind: ClassVar[str]
     name: str
 
+    @abstractmethod
     def schema(self) -> pa.Schema | None:
         """Return the columns of the table; None if it does not exist."""
 
+    @abstractmethod
     def create(self, schema: pa.Schema) -> None:
         """Create the table."""
 
+    @abstractmethod
     def stored_mark(self, identity: Identity) -> StoredMark | None:
         """Return the mark of an output, as the table's latest commit has it."""
 
+    @abstractmethod
     def append(
         self,
         rows: pa.Table | None,
@@ -88,15 +116,19 @@ class LakeTable(Protocol):
             OutputError: the mark is not ``before``: another run writes.
         """
 
+    @abstractmethod
     def file_writer(self) -> FileWriter | None:
         """Return what writes files for the table in any process; None if that takes a writer that knows more of it."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close connections."""
 
 
-class LakeOutput:
-    """A table; its mark counts rows."""
+class LakeOutput(TableOutput):
+    """A table in an open format."""
+
+    begins_marks = False
 
     def __init__(self, table: LakeTable, settings: LakeSettings, opening: OutputOpening) -> None:
         """
@@ -104,8 +136,6 @@ class LakeOutput:
             OutputError: the table does not fit the query, or its mark does not fit the journal's.
         """
         self._table = table
-        self._identity = opening.identity
-        self._drop = opening.drop
         self._names = None if opening.shape is None else [column.name.lower() for column in opening.shape]
         types = {name.lower(): Type(text) for name, text in settings.columns.items()}
         for column in opening.shape or ():
@@ -114,150 +144,195 @@ class LakeOutput:
         self._lake_rows = LakeRows(table.name, types, settings.new_columns == "add")
         schema = table.schema()
         if schema is None:
-            table.create(self._new_schema(opening.shape, settings))
+            table.create(_new_schema(self._lake_rows, settings, opening))
             schema = table.schema()
             assert schema is not None
         self._lake_rows.learn(schema)
-        self._check(opening.shape)
-        mark = opening.mark
-        stored = table.stored_mark(self._identity)
-        if stored is not None or (mark is not None and mark["rows"]):
-            check_marks(mark, stored, self._identity, MarkPlace(table.name, table.name, "delete the table"))
-        self._stored = stored
-        self._mark = new_mark(table.kind) if mark is None else dict(mark)
-        self._rows: int = self._mark["rows"]
-        self._dropped = 0
-        self._waiting: list[pa.Table] = []
-        self._files: list[Any] = []
-        self._rejected_rows: list[RejectedRow] = []
-        self._unsure = False
-
-    @property
-    def _held(self) -> StoredMark:
-        is_own = self._stored is not None and self._stored.journal == self._identity.journal
-        return self._stored if self._stored and is_own else StoredMark(self._identity.journal, 0, 0)
-
-    # Columns ----------------------------------------------------------------------------------------------------------
-
-    def _new_schema(self, shape: Shape | None, settings: LakeSettings) -> pa.Schema:
-        names = list(settings.columns) if shape is None else [column.name for column in shape]
-        types = self._lake_rows.types
-        unknown = [name for name in names if name.lower() not in types]
-        if unknown or not names:
-            what = f"the types of {', '.join(unknown)}" if names else "the columns of SELECT *"
-            example = f'columns = {{ {(unknown or ["name"])[0]} = "nvarchar(max)" }}'
-            raise OutputError(
-                f"{self._table.name} does not exist, and the query does not determine {what}: create the table, or "
-                f"set the types in the output's section ({example})"
-            )
-        columns = [name.rpartition("(")[2].removesuffix(")") for name in settings.partition_by]
-        missing = [name for name in columns if name.lower() not in {one.lower() for one in names}]
-        if missing:
-            raise OutputError(f"output '{self._identity.output}' is partitioned by {missing[0]}, which is no column")
-        return pa.schema([pa.field(name, ARROW_TYPES[types[name.lower()]]) for name in names])
-
-    def _check(self, shape: Shape | None) -> None:
-        """Raise an error that names every way in which the query does not fit the table."""
-        if shape is None:
-            return
-        fields, types, adds = self._lake_rows.fields, self._lake_rows.types, self._lake_rows.adds_columns
-        given = {column.name.lower() for column in shape}
-        wrong = [
-            f"its column '{field.name}' has the type {field.type}, which results are not written as"
-            for name, field in fields.items()
-            if name in given and name not in types
-        ]
-        wrong += [
-            f"its column '{field.name}' does not accept NULL, and the query has no such column"
-            for name, field in fields.items()
-            if not field.nullable and name not in given
-        ]
-        new = [column for column in shape if column.name.lower() not in fields]
-        if new and not adds:
-            wrong.append(f"it has no column '{new[0].name}'")
-        wrong += [
-            f"it has no column '{column.name}', whose type the query does not determine: set it in `columns`"
-            for column in new
-            if adds and column.name.lower() not in types
-        ]
+        wrong = _misfits(self._lake_rows, opening.shape or ())
         if wrong:
-            raise OutputError(f"output '{self._identity.output}' does not fit {self._table.name}: {'; '.join(wrong)}")
+            raise OutputError(f"output '{opening.identity.output}' does not fit {table.name}: {'; '.join(wrong)}")
+        super().__init__(table.kind, MarkPlace(table.name, table.name, "delete the table"), opening)
 
-    # Rows -------------------------------------------------------------------------------------------------------------
+    def stored_mark(self) -> StoredMark | None:
+        return self._table.stored_mark(self._identity)
 
-    def write(self, rows: ResultRows) -> None:
-        first = min(max(self._held.rows - self._rows, 0), len(rows))
-        converted = self._lake_rows.convert(rows_from(rows, first), self._rows + first)
-        self._reject(converted.rejected, converted.dropped)
-        if converted.table is not None:
-            self._waiting.append(converted.table)
-        self._rows += len(rows)
+    def converted(self, rows: ResultRows, number: int) -> Converted:
+        return self._lake_rows.convert(rows, number)
 
-    def _reject(self, rows: Sequence[RejectedRow], count: int) -> None:
-        if rows and not self._drop:
-            raise rejection_error(rows[0], self._identity.output)
-        self._rejected_rows += rows[: max(0, SAMPLES - len(self._rejected_rows))]
-        self._dropped += count
+    def accepted(self, runs: Sequence[tuple[int, EncodedRun]]) -> Sequence[Any]:
+        return [change for _, run in runs for change in run.changes]
+
+    def stored(self, changes: Sequence[Any], before: StoredMark | None, after: StoredMark) -> Sequence[RejectedRow]:
+        tables = [change for change in changes if isinstance(change, pa.Table)]
+        files = [change for change in changes if not isinstance(change, pa.Table)]
+        self._table.append(one_table(tables), files, self._identity, before, after)
+        for table in tables:
+            self._lake_rows.learn(table.schema)
+        return ()
 
     def encoder(self) -> Encoder | None:
-        """Return what writes files on executors; None while rows come that the table has, or columns that it lacks.
-
-        Such rows are left out one by one, as a step may begin before the first new row and end after it.
-        """
-        if self._names is None or self._rows < self._held.rows or len(set(self._names)) < len(self._names):
+        """Return what writes files on executors; None while they cannot, or rows have columns that the table lacks."""
+        if self._names is None or self.lags or len(set(self._names)) < len(self._names):
             return None
         if not set(self._names) <= set(self._lake_rows.fields):
             return None
         writer = self._table.file_writer()
-        return None if writer is None else LakeEncoder(self._lake_rows, writer, lake_encoder.LEAST_BYTES)
-
-    def write_encoded(self, rows: EncodedRows) -> None:
-        """Accept files that executors have written, or the rows that they returned.
-
-        Raises:
-            OutputUnavailableError: what they answered cannot be read at the moment.
-            OutputError: a row is rejected, and such rows are not to be dropped.
-        """
-        try:
-            runs: list[WrittenRun] = [pickle.loads(piece.read()) for piece in rows.pieces]
-        except OSError as error:
-            raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
-        for run in runs:
-            self._reject([replace(row, row=self._rows + row.row) for row in run.rejected], run.dropped)
-            self._files += run.files
-            if run.table is not None:
-                self._waiting.append(run.table)
-            self._rows += run.rows
-
-    def commit(self) -> Mark:
-        if self._rows > self._held.rows:
-            after = StoredMark(self._identity.journal, self._rows, self._held.dropped + self._dropped)
-            if not self._unsure or not self._was_stored(after):
-                try:
-                    self._table.append(one_table(self._waiting), self._files, self._identity, self._stored, after)
-                except OutputUnavailableError:
-                    self._unsure = True
-                    raise
-                for table in self._waiting:
-                    self._lake_rows.learn(table.schema)
-            self._stored = after
-            self._unsure = False
-            self._waiting, self._files, self._dropped = [], [], 0
-        self._mark["rows"] = self._rows
-        if self._rows == self._held.rows:
-            self._mark["dropped"] = self._held.dropped
-        return dict(self._mark)
-
-    def _was_stored(self, after: StoredMark) -> bool:
-        """Return whether an attempt whose reply was lost took effect."""
-        return self._table.stored_mark(self._identity) == after
-
-    def continue_after_held_rows(self) -> None:
-        self._rows = self._held.rows
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        rejected, self._rejected_rows = self._rejected_rows, []
-        return rejected
+        return None if writer is None else FileEncoder(self._lake_rows, writer, LEAST_BYTES)
 
     def close(self) -> None:
         self._table.close()
+
+
+def _new_schema(rows: LakeRows, settings: LakeSettings, opening: OutputOpening) -> pa.Schema:
+    shape, types = opening.shape, rows.types
+    names = list(settings.columns) if shape is None else [column.name for column in shape]
+    unknown = [name for name in names if name.lower() not in types]
+    if unknown or not names:
+        what = f"the types of {', '.join(unknown)}" if names else "the columns of SELECT *"
+        example = f'columns = {{ {(unknown or ["name"])[0]} = "nvarchar(max)" }}'
+        raise OutputError(
+            f"{rows.name} does not exist, and the query does not determine {what}: create the table, or "
+            f"set the types in the output's section ({example})"
+        )
+    columns = [name.rpartition("(")[2].removesuffix(")") for name in settings.partition_by]
+    missing = [name for name in columns if name.lower() not in {one.lower() for one in names}]
+    if missing:
+        raise OutputError(f"output '{opening.identity.output}' is partitioned by {missing[0]}, which is no column")
+    return pa.schema([pa.field(name, ARROW_TYPES[types[name.lower()]]) for name in names])
+
+
+def _misfits(rows: LakeRows, shape: Shape) -> list[str]:
+    """Return every way in which the query does not fit the table."""
+    if not shape:
+        return []
+    fields, types, adds = rows.fields, rows.types, rows.adds_columns
+    given = {column.name.lower() for column in shape}
+    wrong = [
+        f"its column '{field.name}' has the type {field.type}, which results are not written as"
+        for name, field in fields.items()
+        if name in given and name not in types
+    ]
+    wrong += [
+        f"its column '{field.name}' does not accept NULL, and the query has no such column"
+        for name, field in fields.items()
+        if not field.nullable and name not in given
+    ]
+    new = [column for column in shape if column.name.lower() not in fields]
+    if new and not adds:
+        wrong.append(f"it has no column '{new[0].name}'")
+    wrong += [
+        f"it has no column '{column.name}', whose type the query does not determine: set it in `columns`"
+        for column in new
+        if adds and column.name.lower() not in types
+    ]
+    return wrong
+
+
+@dataclass(slots=True)
+class LakeRows:
+    """What converts rows for one table.
+
+    Attributes:
+        name: the table's, for messages.
+        types: of columns, by their names in lower case: the table's, and those that it may get.
+        adds_columns: whether columns that the table lacks are kept.
+        fields: the table's columns, by their names in lower case.
+    """
+
+    name: str
+    types: dict[str, Type]
+    adds_columns: bool
+    fields: dict[str, pa.Field] = field(default_factory=dict)
+
+    def learn(self, schema: pa.Schema) -> None:
+        """Note the columns that the table has."""
+        for one in schema:
+            self.fields.setdefault(one.name.lower(), one)
+            type_ = Type.DATETIME if pa.types.is_timestamp(one.type) else _TYPE_OF_ARROW.get(one.type)
+            if type_ is not None:
+                self.types[one.name.lower()] = type_
+
+    def convert(self, rows: ResultRows, number: int) -> Converted:
+        """Convert rows, whose first one has a number; the samples of rejected rows are numbered from it."""
+        if not len(rows):
+            return Converted(())
+        table, problems = self._converted(rows)
+        if not problems:
+            return Converted((table,))
+        kept = rows_at(rows, np.setdiff1d(np.arange(len(rows)), list(problems)))
+        rejected = []
+        for place in sorted(problems)[:SAMPLES]:
+            kind, message = problems[place]
+            (record,) = dicts(rows.names, rows_at(rows, np.array([place])).columns, 1, plainly=False)
+            time = int(rows.timestamps[place])
+            rejected.append(RejectedRow(kind, message, number + place, time, example_of(record)))
+        return Converted((self._converted(kept)[0],) if len(kept) else (), rejected, len(problems))
+
+    def _converted(self, rows: ResultRows) -> tuple[pa.Table, Mapping[int, tuple[str, str]]]:
+        """Return rows as the table has its columns, and what is wrong with which of them."""
+        table, misfits = arrow_table(rows, self.types)
+        problems: dict[int, tuple[str, str]] = {}
+        for misfit in misfits:
+            problems.setdefault(misfit.place, (TYPE_CONVERSION_ERROR, misfit.message))
+        arrays, fields = [], []
+        for one, column in zip(table.schema, table.columns, strict=True):
+            known = self.fields.get(one.name.lower())
+            if known is None and not self.adds_columns:
+                for place in pc.indices_nonzero(column.is_valid()).to_pylist():
+                    message = f"{self.name} has no column '{one.name}'"
+                    problems.setdefault(place, (COLUMN_NAME_INVALID, message))
+                continue
+            if one.name:
+                arrays.append(column)
+                fields.append(one if known is None else pa.field(known.name, one.type, known.nullable))
+        given = dict(zip([one.name for one in fields], arrays, strict=True))
+        for lowered, known in self.fields.items():
+            column = given.get(known.name)
+            if not known.nullable:
+                missing = range(len(rows)) if column is None else pc.indices_nonzero(column.is_null()).to_pylist()
+                for place in missing:
+                    message = f"column '{known.name}' has no value and does not accept NULL"
+                    problems.setdefault(place, (REQUIRED_COLUMN_MISSING, message))
+            if column is None and lowered in self.types:
+                type_ = ARROW_TYPES[self.types[lowered]]
+                arrays.append(pa.nulls(len(rows), type_))
+                fields.append(pa.field(known.name, type_, known.nullable))
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), problems
+
+
+@dataclass(frozen=True, slots=True)
+class FileEncoder(RunEncoder):
+    """Writes the rows of one table to files.
+
+    Attributes:
+        least_bytes: rows of fewer bytes make no file.
+    """
+
+    rows: LakeRows
+    writer: FileWriter
+    least_bytes: int
+
+    def encoded(self, runs: Sequence[tuple[int, ResultRows]]) -> list[EncodedRun]:
+        """Write the rows of all runs to files that the first run has; changes are files, or the rows themselves."""
+        converted = [self.rows.convert(rows, 0) for _, rows in runs]
+        found = [
+            EncodedRun(len(rows), (), one.rejected, one.dropped) for (_, rows), one in zip(runs, converted, strict=True)
+        ]
+        table = one_table([table for one in converted for table in one.changes])
+        if table is not None:
+            files: Sequence[Any] = ()
+            if table.nbytes >= self.least_bytes:
+                try:
+                    files = self.writer.write(table)
+                except OutputError:
+                    # The job's process says what is wrong, or waits until it can write.
+                    files = ()
+            found[0] = replace(found[0], changes=files or (table,))
+        return found
+
+
+def one_table(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """Return the rows of all tables in one, which has the columns of all; None without tables."""
+    if not tables:
+        return None
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")

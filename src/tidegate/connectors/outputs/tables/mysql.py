@@ -6,7 +6,6 @@ import logging
 import re
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,27 +14,24 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database, converter
-from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
-    Identity,
-    Output,
     OutputUnavailableError,
-    RejectedRow,
-    StoredMark,
 )
-from tidegate.connectors.outputs.tables.relational import RelationalTable, check_address, parts_of
-from tidegate.connectors.outputs.tables.table_database import (
+from tidegate.connectors.outputs.tables.relational_output import TableSettings
+from tidegate.connectors.outputs.tables.relational_table import (
     PLACE_COLUMN,
     TIME_COLUMN,
-    TableSettings,
-    another_run_writes,
+    StagedRows,
+    StagingTable,
+    TableColumn,
+    check_address,
+    parts_of,
 )
-from tidegate.connectors.outputs.tables.table_output import TableOutput
-from tidegate.connectors.outputs.tables.table_rows import Batch, StagedRows, TableColumn
 
 _logger = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 10
@@ -72,26 +68,22 @@ class MysqlOutput(TableSettings):
     )
     batch_rows: int = Field(default=1_000, ge=1, le=10_000, description="how many rows one statement writes")
 
-    def open_at(self, opening: OutputOpening) -> Output:
-        return TableOutput(self.database(drop=opening.drop), self, opening)
-
     def database(self, *, drop: bool) -> MysqlTable:
         return MysqlTable(self, drop=drop)
 
 
-class MysqlTable(RelationalTable):
-    """One table; see `TableDatabase`."""
+class MysqlTable(StagingTable):
+    """One table."""
 
-    database = Database.MYSQL
+    kind = "mysql"
+    dialect = Database.MYSQL
     product = "MySQL"
-    begin_rows = "SAVEPOINT tidegate"
-    undo_rows = "ROLLBACK TO SAVEPOINT tidegate"
-    keep_rows = "RELEASE SAVEPOINT tidegate"
+    drops_in_transactions = False
 
     def __init__(self, definition: MysqlOutput, *, drop: bool) -> None:
         """Raise OutputError if PyMySQL is not installed."""
-        self.kind = "mysql"
         super().__init__(definition.table, drop=drop, batch_rows=definition.batch_rows)
+        self._named = (self._schema or None, self._table)
         try:
             import pymysql  # an extra: other outputs do without
         except ModuleNotFoundError as error:
@@ -115,22 +107,18 @@ class MysqlTable(RelationalTable):
     def quoted(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"
 
-    def _named(self) -> tuple[str | None, str]:
-        schema, _, table = self._name.rpartition(".")
-        return schema or None, table
-
     def read_columns(self, cursor: Any) -> list[TableColumn]:
-        cursor.execute(f"SELECT ENGINE FROM information_schema.TABLES WHERE {_TABLE}", self._named())
+        cursor.execute(f"SELECT ENGINE FROM information_schema.TABLES WHERE {_TABLE}", self._named)
         engine = cursor.fetchone()
         if engine is not None and engine[0] not in ("InnoDB", None):
             raise OutputError(
-                f"the table {self._name} has the engine {engine[0]}, which has no transactions; results are written "
+                f"the table {self.name} has the engine {engine[0]}, which has no transactions; results are written "
                 "once only in a table of InnoDB: ALTER TABLE … ENGINE = InnoDB"
             )
         cursor.execute(
             "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS "
             f"WHERE {_TABLE} ORDER BY ORDINAL_POSITION",
-            self._named(),
+            self._named,
         )
         return [
             TableColumn(
@@ -143,22 +131,22 @@ class MysqlTable(RelationalTable):
             for name, type_, nullable, default, extra in cursor.fetchall()
         ]
 
-    def unique_keys(self, cursor: Any) -> list[set[str]]:
+    def is_unique(self, cursor: Any, key: Sequence[str]) -> bool:
         cursor.execute(
             f"SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.STATISTICS WHERE {_TABLE} "
             "AND NON_UNIQUE = 0",
-            self._named(),
+            self._named,
         )
         found: dict[str, set[str]] = {}
         for index, column in cursor.fetchall():
             found.setdefault(index, set()).add(column)
-        return list(found.values())
+        return {name.lower() for name in key} in found.values()
 
-    def marks_statements(self) -> tuple[str, ...]:
-        return (
+    def create_marks(self, cursor: Any) -> None:
+        cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {self.marks} (job varchar(255) NOT NULL, output varchar(255) NOT NULL, "
             "journal varchar(255) NOT NULL, `rows` bigint NOT NULL, dropped bigint NOT NULL, "
-            "PRIMARY KEY (job, output)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            "PRIMARY KEY (job, output)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
         )
 
     def create_statement(self, columns: Sequence[tuple[str, Any]], key: Sequence[str]) -> str:
@@ -166,13 +154,7 @@ class MysqlTable(RelationalTable):
         statement = super().create_statement(columns, key)
         return f"{statement} ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
-    def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        names = ", ".join(map(self.quoted, columns)).replace("%", "%%")
-        places = ", ".join(["%s"] * len(columns))
-        update = self._on_duplicate(columns, key).replace("%", "%%")
-        return f"INSERT INTO {self.place} ({names}) VALUES ({places}) {update}"
-
-    def _on_duplicate(self, columns: Sequence[str], key: Sequence[str]) -> str:
+    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
         keys = {name.lower() for name in key}
         rest = [name for name in columns if name.lower() not in keys] or [columns[0]]
         sets = ", ".join(f"{self.quoted(name)} = VALUES({self.quoted(name)})" for name in rest)
@@ -181,10 +163,10 @@ class MysqlTable(RelationalTable):
     # Staging tables ---------------------------------------------------------------------------------------------------
 
     def can_stage(self, prefix: str) -> bool:
-        place = self._beside(f"{prefix}{uuid.uuid4().hex}")
+        place = self.beside(f"{prefix}{uuid.uuid4().hex}")
 
         def attempt(cursor: Any) -> None:
-            self._create_staged(cursor, place, "*")
+            self.create_staged(cursor, place, "*")
             cursor.execute(f"DROP TABLE {place}")
 
         try:
@@ -192,104 +174,43 @@ class MysqlTable(RelationalTable):
         except OutputUnavailableError:
             raise
         except OutputError as error:
-            _logger.info("the job's process writes all rows of the table %s, not executors: %s", self._name, error)
+            _logger.info("the job's process writes all rows of the table %s, not executors: %s", self.name, error)
             return False
         return True
 
-    def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
-        place, columns = self._beside(name), batches[0].columns
-
-        def insert(cursor: Any, batch: Batch) -> None:
-            rows = [(*row, *more) for row, *more in zip(batch.rows, batch.numbers, batch.times, strict=True)]
-            self.insert_rows(cursor, place, (*columns, PLACE_COLUMN, TIME_COLUMN), rows)
-
-        def fill(cursor: Any) -> list[RejectedRow]:
-            self._create_staged(cursor, place, ", ".join(map(self.quoted, columns)))
-            return [row for batch in batches for row in self.rejected_by(cursor, batch, insert)]
-
-        return self.on_connection(fill)
-
-    def _create_staged(self, cursor: Any, place: str, columns: str) -> None:
-        """Create an empty staging table, which ends a transaction."""
+    def create_staged(self, cursor: Any, place: str, columns: str) -> None:
+        # This ends a transaction.
         cursor.execute(
             f"CREATE TABLE {place} ({PLACE_COLUMN} bigint DEFAULT 0 PRIMARY KEY, {TIME_COLUMN} bigint DEFAULT 0) "
             f"ENGINE = InnoDB SELECT {columns} FROM {self.place} LIMIT 0"
         )
 
-    def write_staged(
-        self, changes: Sequence[Batch | StagedRows], identity: Identity, before: int, after: StoredMark
-    ) -> list[RejectedRow]:
-        try:
-            rejected = self.write_changes(changes, identity, before, after)
-        except _StagedRowsDeletedError:
-            raise another_run_writes(identity) from None
-        tables = [name for change in changes if isinstance(change, StagedRows) for name in change.tables]
-        # The rows are stored, so a table that stays does no harm.
-        with suppress(OutputError):
-            self._delete(tables)
-        return rejected
-
-    def insert(self, cursor: Any, change: Batch | StagedRows) -> None:
-        if isinstance(change, Batch):
-            super().insert(cursor, change)
-            return
-        names = ", ".join(map(self.quoted, change.columns))
+    def move(self, cursor: Any, staged: StagedRows) -> None:
+        names = self.names(staged.columns)
         # In their order, so that the last row of a key stays.
-        update = f" ORDER BY {PLACE_COLUMN} {self._on_duplicate(change.columns, self._key)}" if self._key else ""
-        try:
-            cursor.execute(f"INSERT INTO {self.place} ({names}) SELECT {names} FROM {self._rows_of(change)}{update}")
-        except self._pymysql.err.ProgrammingError as error:
-            if _number_of(error) == _NO_SUCH_TABLE and any(name in str(error) for name in change.tables):
-                raise _StagedRowsDeletedError("a run that starts deletes the staging tables of others") from error
-            raise
+        update = f" ORDER BY {PLACE_COLUMN} {self.replacing(staged.columns, self._key)}" if self._key else ""
+        cursor.execute(f"INSERT INTO {self.place} ({names}) SELECT {names} FROM {self.rows_of(staged)}{update}")
 
-    def single_row(self, cursor: Any, change: Batch | StagedRows) -> Batch | None:
-        if isinstance(change, Batch):
-            return change
-        names = ", ".join(map(self.quoted, change.columns))
-        cursor.execute(f"SELECT {names}, {TIME_COLUMN} FROM {self._rows_of(change)}")
-        found = cursor.fetchone()
-        if found is None:
-            return None
-        plain = tuple(value if isinstance(value, int | float | str | None) else str(value) for value in found[:-1])
-        return Batch(change.columns, [plain], [change.runs[0].number], [found[-1]])
+    def names_of(self, cursor: Any, prefix: str) -> list[str]:
+        cursor.execute(
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) "
+            "AND LEFT(TABLE_NAME, %s) = %s",
+            (self._schema or None, len(prefix), prefix),
+        )
+        return [name for (name,) in cursor.fetchall()]
 
-    def _rows_of(self, staged: StagedRows) -> str:
-        within = f"{PLACE_COLUMN} >= {staged.begin} AND {PLACE_COLUMN} < {staged.end}"
-        tables = (f"SELECT * FROM {self._beside(name)} WHERE {within}" for name in staged.tables)
-        return f"({' UNION ALL '.join(tables)}) AS staged"
+    def drop_staged(self, cursor: Any, names: Sequence[str]) -> None:
+        cursor.execute("SET SESSION lock_wait_timeout = 2")
+        for name in names:
+            try:
+                cursor.execute(f"DROP TABLE IF EXISTS {self.beside(name)}")
+            except self._pymysql.err.OperationalError as error:
+                if _number_of(error) != _LOCK_WAIT_TIMEOUT:
+                    raise
+        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
 
-    def delete_staged(self, prefix: str) -> None:
-        def find(cursor: Any) -> list[str]:
-            schema = self._named()[0]
-            cursor.execute(
-                "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) "
-                "AND LEFT(TABLE_NAME, %s) = %s",
-                (schema, len(prefix), prefix),
-            )
-            return [name for (name,) in cursor.fetchall()]
-
-        self._delete(self.on_connection(find))
-
-    def _delete(self, names: Sequence[str]) -> None:
-        """Delete tables, but not those that somebody is writing."""
-
-        def delete(cursor: Any) -> None:
-            cursor.execute("SET SESSION lock_wait_timeout = 2")
-            for name in names:
-                try:
-                    cursor.execute(f"DROP TABLE IF EXISTS {self._beside(name)}")
-                except self._pymysql.err.OperationalError as error:
-                    if _number_of(error) != _LOCK_WAIT_TIMEOUT:
-                        raise
-            cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
-
-        if names:
-            self.on_connection(delete)
-
-    def _beside(self, name: str) -> str:
-        """Return the name of a table in the database of the output's table, in quotes."""
-        return ".".join(map(self.quoted, [*filter(None, [self._named()[0]]), name]))
+    def misses_table(self, error: Exception) -> bool:
+        return isinstance(error, self._pymysql.err.ProgrammingError) and _number_of(error) == _NO_SUCH_TABLE
 
     # Errors -----------------------------------------------------------------------------------------------------------
 
@@ -301,10 +222,6 @@ class MysqlTable(RelationalTable):
 
     def rejection_of(self, error: Exception) -> str | None:
         return _REJECTIONS.get(_number_of(error)) if isinstance(error, self._pymysql.err.MySQLError) else None
-
-
-class _StagedRowsDeletedError(OutputError):
-    """A staging table that a step has named is not there."""
 
 
 def _number_of(error: Exception) -> int:

@@ -12,18 +12,15 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database, converter
-from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
-    Output,
 )
-from tidegate.connectors.outputs.tables.relational import RelationalTable, check_address, parts_of
-from tidegate.connectors.outputs.tables.table_database import TableSettings
-from tidegate.connectors.outputs.tables.table_output import TableOutput
-from tidegate.connectors.outputs.tables.table_rows import TableColumn
+from tidegate.connectors.outputs.tables.relational_output import TableSettings
+from tidegate.connectors.outputs.tables.relational_table import RelationalTable, TableColumn, check_address, parts_of
 
 _LOGIN_TIMEOUT_S = 10
 _EXAMPLE = "sqlserver://user:password@host/database"
@@ -76,17 +73,15 @@ class SqlServerOutput(TableSettings):
         default=_MOST_ROWS, ge=1, le=_MOST_ROWS, description="how many rows one statement writes, as batch count is"
     )
 
-    def open_at(self, opening: OutputOpening) -> Output:
-        return TableOutput(self.database(drop=opening.drop), self, opening)
-
     def database(self, *, drop: bool) -> SqlServerTable:
         return SqlServerTable(self, drop=drop)
 
 
 class SqlServerTable(RelationalTable):
-    """One table; see `TableDatabase`."""
+    """One table."""
 
-    database = Database.SQL_SERVER
+    kind = "sqlserver"
+    dialect = Database.SQL_SERVER
     product = "SQL Server"
     begin_rows = "SAVE TRANSACTION tidegate"
     undo_rows = "ROLLBACK TRANSACTION tidegate"
@@ -94,7 +89,6 @@ class SqlServerTable(RelationalTable):
 
     def __init__(self, definition: SqlServerOutput, *, drop: bool) -> None:
         """Raise OutputError if pymssql is not installed."""
-        self.kind = "sqlserver"
         super().__init__(definition.table, drop=drop, batch_rows=definition.batch_rows)
         try:
             import pymssql  # an extra: other outputs do without
@@ -124,19 +118,19 @@ class SqlServerTable(RelationalTable):
             found.append(TableColumn(name, declared, converter(declared, _times), required, writable=not is_own))
         return found
 
-    def unique_keys(self, cursor: Any) -> list[set[str]]:
+    def is_unique(self, cursor: Any, key: Sequence[str]) -> bool:
         cursor.execute(_UNIQUE, (self.place,))
         found: dict[int, set[str]] = {}
         for index, column in cursor.fetchall():
             found.setdefault(index, set()).add(column)
-        return list(found.values())
+        return {name.lower() for name in key} in found.values()
 
-    def marks_statements(self) -> tuple[str, ...]:
+    def create_marks(self, cursor: Any) -> None:
         name = self.marks.replace("'", "''")
-        return (
+        cursor.execute(
             f"IF OBJECT_ID(N'{name}') IS NULL CREATE TABLE {self.marks} (job nvarchar(200) NOT NULL, "
             "output nvarchar(200) NOT NULL, journal nvarchar(200) NOT NULL, [rows] bigint NOT NULL, "
-            "dropped bigint NOT NULL, PRIMARY KEY (job, output))",
+            "dropped bigint NOT NULL, PRIMARY KEY (job, output))"
         )
 
     def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:

@@ -18,8 +18,8 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.shape import OutputColumn
 from tidegate.connectors.outputs.tables.mysql import MysqlOutput
+from tidegate.connectors.outputs.tables.relational_output import RelationalOutput
 from tidegate.connectors.outputs.tables.sql_server import SqlServerOutput
-from tidegate.connectors.outputs.tables.table_output import TableOutput
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
@@ -79,7 +79,7 @@ def test_a_table_is_made_with_the_types_of_the_query(place: Place) -> None:
     ]
 
 
-def write_and_commit(output: TableOutput, rows: ResultRows) -> Mark:
+def write_and_commit(output: RelationalOutput, rows: ResultRows) -> Mark:
     output.write(rows)
     return output.commit()
 

@@ -20,9 +20,9 @@ from tidegate.connectors.model.encoded_rows import EncodedRows, Piece, RunsEncod
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.shape import OutputColumn
-from tidegate.connectors.outputs.tables import table_output
+from tidegate.connectors.outputs.tables import relational_output
 from tidegate.connectors.outputs.tables.postgresql import PostgresqlOutput
-from tidegate.connectors.outputs.tables.table_output import TableOutput
+from tidegate.connectors.outputs.tables.relational_output import RelationalOutput
 from tidegate.engine import ResultRows
 from tidegate.sql.plan.nodes import Type
 
@@ -59,7 +59,7 @@ def ids(*numbers: int) -> ResultRows:
     return result_columns({"id": list(numbers), "v": [float(number) for number in numbers]})
 
 
-def staged(output: TableOutput, *shares: list[tuple[int, ResultRows]]) -> EncodedRows:
+def staged(output: RelationalOutput, *shares: list[tuple[int, ResultRows]]) -> EncodedRows:
     """What writers return for their stretches, in the order of these."""
     answers: dict[int, tuple[int, bytes]] = {}
     for share in shares:
@@ -179,7 +179,7 @@ def test_an_executor_that_cannot_reach_the_database_returns_the_rows(
         patch.setattr(STAGES[place.kind], unreachable)
         output.write_encoded(staged(output, [(0, ids(1, 2))]))
     assert output.encoder() is None
-    monkeypatch.setattr(table_output, "_PAUSE_S", 0)
+    monkeypatch.setattr(relational_output, "_PAUSE_S", 0)
     output._not_before = 0.0
     output.write_encoded(staged(output, [(0, ids(3))]))
     assert output.commit()["rows"] == 3
@@ -244,7 +244,7 @@ def test_a_user_who_may_not_create_tables_writes_through_the_driver(place: Place
     place.run("GRANT ALL ON t, tidegate_outputs TO plain; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     section = PostgresqlOutput(type="postgresql", connection_string=re.sub("//.*@", "//plain@", place.where), table="t")
     output: Output = open_output(section, OutputOpening(IDENTITY, None, ANY))
-    assert isinstance(output, TableOutput)
+    assert isinstance(output, RelationalOutput)
     assert output.encoder() is None
     output.close()
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from tests.connectors.outputs.test_lake_output import IDENTITY
 from tidegate.connectors.outputs.output import StoredMark
-from tidegate.connectors.outputs.tables.delta import DeltaLakeTable, DeltaOutput
-from tidegate.connectors.outputs.tables.delta_files import DeltaFileWriter
+from tidegate.connectors.outputs.tables.delta import DeltaFileWriter, DeltaLakeTable, DeltaOutput
 
 MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=80)
