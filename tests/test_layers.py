@@ -10,6 +10,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "lazy": (),
     "extensions": (),
     "outbound": (),
+    "retrying": (),
     "durable_files": (),
     "schemas": (),
     "amqp/encoding": (),
@@ -23,8 +24,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "store": ("store/client", "store/kafka"),
     "ordering": (),
     "blobs": (),
-    "checkpoints": ("blobs",),
-    "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding"),
+    "checkpoints": ("blobs", "retrying"),
+    "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding", "retrying"),
     "hub/capture": ("blobs", "log", "durable_files", "amqp/encoding", "amqp.messages"),
     "hub/config": ("hub/capture",),
     "hub": (
@@ -156,6 +157,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
         "amqp/encoding",
         "amqp.messages",
+        "retrying",
     ),
     "connectors/inputs": (
         "outbound",
@@ -171,6 +173,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "store/client",
         "store/kafka",
         "durable_files",
+        "retrying",
     ),
     "connectors/outputs": ("connectors/model", "engine", "engine/values", "sql/plan", "ordering"),
     "connectors/outputs/files": (
@@ -204,6 +207,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "amqp",
         "amqp/encoding",
         "hub.placement",
+        "retrying",
     ),
     "job/config": ("connectors/inputs", "connectors/outputs", "connectors/model", "engine"),
     "job/functions": (
@@ -212,6 +216,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "connectors/model",
         "engine/values",
         "ordering",
+        "retrying",
     ),
     "job/runtime": (
         "connectors/inputs",
@@ -393,7 +398,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
     ),
     "workers": ("server", "server/context", "hub", "hub/config", "kafka", "log"),
-    "service": ("durable_files",),
+    "service": ("durable_files", "retrying"),
     "service/worker": (
         "outbound",
         "service",
@@ -525,6 +530,7 @@ LIBRARIES = {
     "lazy": (),
     "extensions": (),
     "outbound": (),
+    "retrying": (),
     "durable_files": ("google_crc32c",),
     "schemas": ("google", "grpc_tools"),
     "kafka": ("cramjam", "google_crc32c"),

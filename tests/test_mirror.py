@@ -243,10 +243,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "connectors/outputs/messaging/message_rows",
     ),
     "tests/connectors/outputs/test_line_encoders.py": ("connectors/outputs/files/file_formats",),
-    "tests/connectors/outputs/test_table_encoder.py": (
-        "connectors/outputs/tables/table_database",
-        "connectors/outputs/tables/table_rows",
-    ),
     "tests/connectors/outputs/test_webhook.py": (
         "connectors/outputs/messaging/http_sink",
         "connectors/outputs/messaging/http_client",
@@ -263,12 +259,8 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "connectors/outputs/files/parts",
         "connectors/outputs/files/path_template",
     ),
-    "tests/connectors/outputs/test_lake_output.py": (
-        "connectors/outputs/tables/delta",
-        "connectors/outputs/tables/iceberg",
-        "connectors/outputs/tables/lake_rows",
-    ),
-    "tests/connectors/outputs/test_relational.py": (
+    "tests/connectors/outputs/test_lake_output.py": ("connectors/outputs/tables/iceberg",),
+    "tests/connectors/outputs/test_relational_table.py": (
         "connectors/outputs/tables/mysql",
         "connectors/outputs/tables/sql_server",
     ),

@@ -6,8 +6,8 @@ import pytest
 
 from tidegate.service.states import JobState, NoTransition
 from tidegate.service.supervision import (
+    BACK_OFF,
     FORGIVEN_AFTER_S,
-    LONGEST_BACK_OFF_S,
     MOST_DEATHS,
     STOP_WITHIN_S,
     Action,
@@ -52,7 +52,7 @@ def test_a_process_that_dies_is_started_again_with_back_off_until_the_job_has_fa
         assert supervision.tick(supervision.due_at_s - 0.01) == ()
         now_s = supervision.due_at_s
         assert supervision.tick(now_s) == (Action.LAUNCH,)
-    assert pauses[:7] == [1, 2, 4, 8, 16, 32, LONGEST_BACK_OFF_S]
+    assert pauses[:7] == [1, 2, 4, 8, 16, 32, BACK_OFF.longest_s]
     supervision.ended(DEATH, now_s)
     assert supervision.state is JobState.FAILED
     assert not supervision.wanted
@@ -170,7 +170,7 @@ def test_a_job_that_waits_for_what_is_unavailable_never_fails() -> None:
         now_s = supervision.due_at_s
         assert supervision.tick(now_s) == (Action.LAUNCH,)
     assert pauses[:3] == [1, 2, 4]
-    assert pauses[-1] == LONGEST_BACK_OFF_S
+    assert pauses[-1] == BACK_OFF.longest_s
     supervision.ready(now_s)
     assert seen(supervision) == (JobState.RUNNING, None)
     supervision.ended(full, now_s)

@@ -33,6 +33,7 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 from tidegate.checkpoints.aio import DatabaseCheckpointStore
 from tidegate.checkpoints.database import CheckpointDatabase, CheckpointError
+from tidegate.retrying import BackOff
 
 __all__ = ["Consumer", "ConsumerSettings", "Delivery", "EventFailed", "GiveUp", "Retry"]
 
@@ -72,7 +73,7 @@ class Retry:
             number += 1
 
     def _delay(self, number: int) -> float:
-        longest = min(self.first_delay_s * 2.0 ** min(number, 60), self.longest_delay_s)
+        longest = BackOff(self.first_delay_s, self.longest_delay_s).after(number + 1)
         return longest * random.uniform(0.5, 1.0)
 
 

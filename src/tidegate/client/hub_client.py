@@ -38,9 +38,11 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
+from tidegate.amqp.encoding.types import STOLEN
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.client.connection_string import BusyError, ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import Delivery
+from tidegate.retrying import PASSING_CONDITIONS, PASSING_STATUS
 
 _ANSWER_WITHIN_S = 20.0
 _RENEW_TOKEN_S = 300
@@ -51,19 +53,8 @@ _SAS_TOKEN = "servicebus.windows.net:sastoken"
 _ENTRA_TOKEN = "jwt"
 _SELECTOR = "apache.org:selector-filter:string"
 _MAX_OFFSET_DIGITS = 19
-_PASSING_CONDITIONS = frozenset(
-    {
-        "amqp:internal-error",
-        "amqp:link:detach-forced",
-        "amqp:link:stolen",
-        "amqp:resource-limit-exceeded",
-        "com.microsoft:operation-cancelled",
-        "com.microsoft:server-busy",
-        "com.microsoft:timeout",
-    }
-)
+_PASSING_FOR_READERS = PASSING_CONDITIONS | {STOLEN}
 """Of refusals that end by themselves, when the hub is less busy or another reader leaves."""
-_PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
 
@@ -186,7 +177,7 @@ def _topic_address(found: Any) -> HubTopicAddress | None:
 
 def _error_of(status: int) -> type[ClientError]:
     """Return what a node's answer means to its caller."""
-    return BusyError if status in _PASSING_STATUS else ClientError
+    return BusyError if status in PASSING_STATUS else ClientError
 
 
 class HubClient:
@@ -568,7 +559,7 @@ class HubClient:
 
     def _refuse(self, link: Link, error: Any, otherwise: str) -> None:
         self._refused[link] = self._reason(error, otherwise)
-        if error is not None and str(error.condition) in _PASSING_CONDITIONS:
+        if error is not None and str(error.condition) in _PASSING_FOR_READERS:
             self._passing.add(link)
 
     def _why_refused(self, link: Link) -> ClientError:

@@ -14,6 +14,7 @@ from tidegate.amqp import Accepted, Disposition, Event, Link, Modified, Rejected
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.hub_client import HubClient
 from tidegate.client.producer import RefusedError
+from tidegate.retrying import PASSING_CONDITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +109,7 @@ class MessageSender(HubClient):
 
 def is_temporary(condition: Any) -> bool:
     """Return whether a message that was refused with this condition may be accepted later."""
-    return str(condition) in _TEMPORARY
+    return str(condition) in PASSING_CONDITIONS or str(condition) in _PASSING_FOR_SENDERS
 
 
-_TEMPORARY = frozenset(
-    {
-        "",
-        "com.microsoft:server-busy",
-        "com.microsoft:timeout",
-        "com.microsoft:message-lock-lost",
-        "amqp:internal-error",
-        "amqp:link:detach-forced",
-        "amqp:connection:forced",
-        "amqp:resource-limit-exceeded",
-    }
-)
+_PASSING_FOR_SENDERS = frozenset({"", "com.microsoft:message-lock-lost"})

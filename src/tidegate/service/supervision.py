@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from tidegate.retrying import BackOff
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
 
-FIRST_BACK_OFF_S = 1.0
-LONGEST_BACK_OFF_S = 60.0
+BACK_OFF = BackOff(1.0, 60.0)
 FORGIVEN_AFTER_S = 60.0
 MOST_DEATHS = 10
 STOP_WITHIN_S = 20.0
-_MOST_DOUBLINGS = 10
 
 
 class Action(Enum):
@@ -164,7 +163,7 @@ class Supervision:
         self._start_again(message, self._deaths, now_s, f" (attempt {self._deaths + 1} of {MOST_DEATHS})")
 
     def _start_again(self, message: str, times: int, now_s: float, attempts: str) -> None:
-        pause_s = min(FIRST_BACK_OFF_S * 2 ** min(times - 1, _MOST_DOUBLINGS), LONGEST_BACK_OFF_S)
+        pause_s = BACK_OFF.after(times)
         self._launch_at_s = now_s + pause_s
         self._move(JobEvent.DIED, f"{message}; starting again after {pause_s:g} s{attempts}")
 

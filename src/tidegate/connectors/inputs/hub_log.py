@@ -35,6 +35,7 @@ from tidegate.engine import JSON, Format
 from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
 from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
+from tidegate.retrying import BackOff, call_again
 
 _logger = logging.getLogger(__name__)
 _LOG_ID_FILE = "log-id"
@@ -43,8 +44,7 @@ _RUN_BYTES = 16 << 20  # values take up to twenty times as much memory as their 
 _PACKED_RUN_BYTES = 512 << 10  # deflate makes at most a thousandfold of it, and that is decoded at once
 _READ_AGAIN = 5
 _HUB_MAY_RESTART_S = 60
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
+_BETWEEN_READS = BackOff(0.2)
 
 _Answer = TypeVar("_Answer")
 
@@ -177,9 +177,9 @@ class HubRange:
                     return
             except ClientError as error:
                 failures += 1
-                if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError | BusyError):
+                if failures > _READ_AGAIN or not _is_passing(error):
                     raise _input_error(error) from error
-                time.sleep(_FIRST_PAUSE_S * 2**failures)
+                time.sleep(_BETWEEN_READS.after(failures))
 
     def _check_gaps(self, client: HubClient, expected: int, numbers: Sequence[int]) -> None:
         """Check that the hub has left numbers out, and that retention has not. Raises InputError, ClientError."""
@@ -443,28 +443,28 @@ class HubLog:
 
     def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
         """Ask the hub, and repeat the question over a new connection while it is restarting."""
-        gives_up_at = time.monotonic() + self._gives_up_after_s
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                if self._client.closed:
-                    self._client = HubClient(self._connection)
-                return question(self._client)
-            except ClientError as error:
-                may_come_back = isinstance(error, ConnectionLostError | BusyError)
-                if not may_come_back or time.monotonic() + pause_s > gives_up_at:
-                    raise _input_error(error) from error
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+        def attempt() -> _Answer:
+            if self._client.closed:
+                self._client = HubClient(self._connection)
+            return question(self._client)
+
+        try:
+            return call_again(attempt, _is_passing, self._gives_up_after_s)
+        except ClientError as error:
+            raise _input_error(error) from error
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
 
+def _is_passing(error: Exception) -> bool:
+    return isinstance(error, ConnectionLostError | BusyError)
+
+
 def _input_error(error: ClientError) -> InputError:
-    kind = InputUnavailableError if isinstance(error, ConnectionLostError | BusyError) else InputError
-    return kind(str(error))
+    return (InputUnavailableError if _is_passing(error) else InputError)(str(error))
 
 
 _clients = threading.local()

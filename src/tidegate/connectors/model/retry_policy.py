@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from tidegate.connectors.model.errors import InputError, JobError, OutputError, UnavailableError
 from tidegate.ordering import TICKS_PER_SECOND, format_duration, format_time
+from tidegate.retrying import BackOff
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
+_BACK_OFF = BackOff()
 _REPEAT_NOTICE_S = 30.0
 
 Result = TypeVar("Result")
@@ -80,12 +80,14 @@ class RetryPolicy:
         """
         began = said = None
         since = ""
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         while True:
             try:
                 result = attempt()
             except UnavailableError as error:
                 now = self._monotonic_s()
+                failures += 1
+                pause_s = _BACK_OFF.after(failures)
                 if began is None:
                     began, since = now, _clock_time()
                 if now + pause_s - began > self._longest_s:
@@ -96,7 +98,6 @@ class RetryPolicy:
                     self._notice(Waiting(wait))
                     said = now
                 self._sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 if began is not None:
                     self._notice(WaitOver(f"{what} is back after {_duration(self._monotonic_s() - began)}"))

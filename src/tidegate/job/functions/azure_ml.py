@@ -29,12 +29,11 @@ from tidegate.engine.values.json_lines import plain
 from tidegate.engine.values.vectors import is_value
 from tidegate.job.functions.declared_types import DeclaredType, to_declared
 from tidegate.job.functions.row_model import ModelError, RowModel
+from tidegate.retrying import PASSING_STATUS, BackOff
 
 RequestForm: TypeAlias = Literal["inputs", "table", "records", "arrays"]
-_MOMENTARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _OF_ITS_ROWS = frozenset({400, 413, 422})
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 10.0
+_BACK_OFF = BackOff(0.2, 10.0)
 _HINTS = {401: "; check api_key", 403: "; check api_key", 404: "; check endpoint"}
 _encode = msgspec.json.Encoder().encode
 
@@ -183,7 +182,6 @@ class AzureMLFunction(RowModel):
         """Send a request until it is answered for good. Raises ModelError if it is not."""
         client = self._client()
         headers = {} if self.endpoint.key is None else {"Authorization": f"Bearer {self.endpoint.key}"}
-        pause_s = _FIRST_PAUSE_S
         for attempt in range(1, self.endpoint.attempts + 1):
             last = attempt == self.endpoint.attempts
             try:
@@ -191,13 +189,12 @@ class AzureMLFunction(RowModel):
             except OutputUnavailableError as error:
                 if last:
                     raise ModelError(f"{error}; tried {attempt} times") from None
-                wait_s = pause_s
+                wait_s = _BACK_OFF.after(attempt)
             else:
-                if reply.status not in _MOMENTARY or last:
+                if reply.status not in PASSING_STATUS or last:
                     return reply
-                wait_s = max(pause_s, reply.retry_after_s())
+                wait_s = max(_BACK_OFF.after(attempt), reply.retry_after_s())
             sleep(wait_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
     def _refused(self, reply: Reply) -> ModelError:
@@ -205,7 +202,7 @@ class AzureMLFunction(RowModel):
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "(hidden)")
         hint = _HINTS.get(reply.status, "")
-        if reply.status in _MOMENTARY:
+        if reply.status in PASSING_STATUS:
             hint = f"; tried {self.endpoint.attempts} times"
         return ModelError(f"{self._client().place} answered {reply.status}{f': {text}' if text else ''}{hint}")
 

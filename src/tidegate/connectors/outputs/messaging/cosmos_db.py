@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
+from itertools import count
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
@@ -43,14 +44,15 @@ from tidegate.connectors.outputs.output import (
     new_mark,
 )
 from tidegate.engine import ResultRows
+from tidegate.retrying import BackOff
 
 _VERSION = "2018-12-31"
 _TIMEOUT_S = 60.0
 _LONGEST_ID_BYTES = 1_023
 _NOT_IN_AN_ID = frozenset("/\\?#")
 _REFUSALS = {400: TYPE_CONVERSION_ERROR, 409: DUPLICATE_KEY, 413: RECORD_EXCEEDED_SIZE_LIMIT}
-_LONGEST_BACK_OFF_S = 10.0
-_FIRST_PAUSE_S = 0.05
+_LONGEST_WAIT_S = 10.0
+_BACK_OFF = BackOff(0.05, 1.0)
 
 
 @OUTPUTS.register
@@ -165,8 +167,8 @@ class CosmosContainer:
         headers = {"x-ms-documentdb-is-upsert": "True"}
         if self._partition_key:
             headers["x-ms-documentdb-partitionkey"] = document.partition_key
-        began, pause_s = time.monotonic(), _FIRST_PAUSE_S
-        while True:
+        began = time.monotonic()
+        for failures in count(1):
             signed = {**self._headers("POST", "docs"), **headers}
             reply = self._client.post(document.body, signed, f"/{self._resource}/docs")
             if reply.is_success:
@@ -175,10 +177,10 @@ class CosmosContainer:
                 said = f"{self._resource} answered {reply.status}: {_message(reply)}"
                 refused = Refused(document.number, document.time, _REFUSALS[reply.status], said, document.body)
                 return Outcome(refused=[refused])
-            if reply.status not in (429, 449) or time.monotonic() - began > _LONGEST_BACK_OFF_S:
+            if reply.status not in (429, 449) or time.monotonic() - began > _LONGEST_WAIT_S:
                 raise OutputUnavailableError(f"{self._resource} answered {reply.status}: {_message(reply)}")
-            time.sleep(min(reply.retry_after_s() or pause_s, _LONGEST_BACK_OFF_S))
-            pause_s = min(2 * pause_s, 1.0)
+            time.sleep(min(reply.retry_after_s() or _BACK_OFF.after(failures), _LONGEST_WAIT_S))
+        raise AssertionError("unreachable")
 
     def continue_after_held_rows(self) -> None:
         """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""

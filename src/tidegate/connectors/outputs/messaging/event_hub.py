@@ -54,6 +54,7 @@ from tidegate.connectors.outputs.output import (
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
 from tidegate.hub.placement import partition_for_key
+from tidegate.retrying import PASSING_CONDITIONS
 
 _SURELY_ENOUGH_BYTES = 2_048  # for everything in an event but its body and properties, its key included
 _BY_NUMBER = 2**16 - 1
@@ -317,16 +318,7 @@ _NUMBER_PROPERTY = "tidegate-number"
 _SAMPLES = 20
 _READ_EVENTS = 5_000
 # Replies after which to ask again; an out-of-order number is one that an earlier run has sent in the meantime.
-_AGAIN = frozenset(
-    {
-        "com.microsoft:server-busy",
-        "com.microsoft:timeout",
-        "com.microsoft:out-of-order-sequence",
-        "amqp:internal-error",
-        "amqp:resource-limit-exceeded",
-        "",
-    }
-)
+_AGAIN = PASSING_CONDITIONS | {"com.microsoft:out-of-order-sequence", ""}
 _STOLEN = "com.microsoft:producer-epoch-stolen"
 
 Result = TypeVar("Result")

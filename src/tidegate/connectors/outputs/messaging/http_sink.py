@@ -35,10 +35,11 @@ from tidegate.connectors.outputs.output import (
     new_mark,
 )
 from tidegate.engine import ResultRows
+from tidegate.retrying import PASSING_STATUS
 
-_LATER = frozenset({401, 403, 404, 408, 425, 429, 502, 503, 504})
 _TOO_LARGE = 413
 _FAILED = 500
+_LATER = PASSING_STATUS - {_FAILED} | {401, 403, 404}
 
 
 @dataclass(frozen=True, slots=True)
