@@ -35,8 +35,13 @@ function clock(seconds, step) {
   return step < 60 ? text.slice(11, 19) : text.slice(11, 16);
 }
 
+export const AXIS_FONT = "12px system-ui, sans-serif";
+const ruler = document.createElement("canvas").getContext("2d");
 /** Return how wide an axis has to be, so that no label is clipped. */
-export const labelWidth = (plot, labels) => Math.max(40, ...(labels ?? []).map((label) => 18 + plot.ctx.measureText(label).width / devicePixelRatio));
+export function labelWidth(_, labels) {
+  ruler.font = AXIS_FONT;
+  return Math.ceil(Math.max(40, ...(labels ?? []).map((label) => 20 + ruler.measureText(label).width)));
+}
 
 /** Return which part of a time range a chart shows: the samples from `first` to before `stop`. */
 function within(times, range) {
@@ -114,6 +119,7 @@ export class TimeChart {
     this.details = element("details", {}, element("summary", {}, "As a table"), this.table);
     this.details.addEventListener("toggle", () => this.describe(true));
     figure.append(this.place, this.details);
+    if (threshold) this.place.after(element("p", { class: "legend note" }, element("span", {}, element("i", { class: "mark threshold" }), `${threshold.name}, ${withUnit(threshold.value, unit)}`)));
     new ResizeObserver(() => this.plot && this.resize()).observe(this.place);
     new IntersectionObserver(([entry]) => {
       this.isVisible = entry.isIntersecting;
@@ -175,7 +181,7 @@ export class TimeChart {
       padding: [12, 30, 0, 0],
       tzDate: (seconds) => (zone() === "local" ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")),
       series: [{ label: zoneName(), value: time }, ...series],
-      axes: [this.timeAxis(text, grid), { stroke: text, grid, ticks: grid, values: (_, values) => values.map(plain), size: labelWidth }],
+      axes: [this.timeAxis(text, grid), { stroke: text, font: AXIS_FONT, grid, ticks: grid, values: (_, values) => values.map(plain), size: labelWidth }],
       scales: {
         x: { range: (_, least, most) => range.now ?? [least, most] },
         y: { range: (_, least, most) => [Math.min(0, least ?? 0), Math.max(most > 0 ? most * 1.05 : 1, this.thresholdShown(most))] },
@@ -190,7 +196,7 @@ export class TimeChart {
   }
 
   timeAxis(stroke, grid) {
-    return { stroke, grid, ticks: grid, space: 80, size: 32, incrs: STEPS_S, values: (_, moments, __, ___, step) => moments.map((seconds) => clock(seconds, step)) };
+    return { stroke, font: AXIS_FONT, grid, ticks: grid, space: 80, size: 32, incrs: STEPS_S, values: (_, moments, __, ___, step) => moments.map((seconds) => clock(seconds, step)) };
   }
 
   cursor() {
@@ -220,13 +226,12 @@ export class TimeChart {
     ctx.textBaseline = "alphabetic";
     if (this.threshold && this.threshold.value <= plot.scales.y.max) {
       const y = plot.valToPos(this.threshold.value, "y", true);
-      ctx.strokeStyle = ctx.fillStyle = css.getPropertyValue("--bad").trim();
+      ctx.strokeStyle = css.getPropertyValue("--bad").trim();
       ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
       ctx.beginPath();
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      label(ctx, this.threshold.name, bbox.left + 4 * devicePixelRatio, y - 3 * devicePixelRatio, css);
     }
     let rows = [];
     for (const { at, what } of this.marks) {
