@@ -122,12 +122,43 @@ def test_java_is_started_for_the_short_life_that_a_test_gives_it() -> None:
     assert "TieredStopAtLevel=1" in of_executors
 
 
-def of_a_process(script: str) -> str:
+def test_sockets_of_workers_that_a_killed_driver_leaves_are_deleted_by_the_next() -> None:
+    body = (
+        "with spark_context(SparkSettings(master='local[1]'), 'sockets') as context:\n"
+        "    context.parallelize([1], 1).map(abs).collect()\n"
+        "    folder = context.getConf().get('spark.python.unix.domain.socket.dir')\n"
+        "    print(folder, len(list(Path(folder).glob('.*.sock'))) > 0, flush=True)\n"
+    )
+    killed = of_a_process(body + "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", killed=True)
+    left, there = killed.split()
+    assert there == "True"
+    assert Path(left).exists()
+    ended, there = of_a_process(body).split()
+    assert there == "True"
+    assert not Path(left).exists()
+    assert not Path(ended).exists()
+
+
+def test_a_killed_daemon_of_workers_is_survived() -> None:
+    said = of_a_process(
+        "import os, signal\n"
+        "def daemon(rows):\n    import os\n    list(rows)\n    yield os.getppid()\n"
+        "with spark_context(SparkSettings(master='local[1]'), 'daemon') as context:\n"
+        "    one = context.parallelize([1], 1).mapPartitions(daemon)\n"
+        "    (first,) = one.collect()\n"
+        "    os.kill(first, signal.SIGKILL)\n"
+        "    print(all(one.collect() for _ in range(3)))\n"
+    )
+    assert said == "True"
+
+
+def of_a_process(script: str, *, killed: bool = False) -> str:
     """Return what a script prints that starts a Java of its own; the one of this process has its settings already."""
     imports = (
         "from pathlib import Path\n"
         "from tidegate.job.config.spark_settings import SparkSettings\n"
         "from tidegate.spark import spark_context\n"
     )
-    done = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, check=not killed)
+    assert killed == (done.returncode < 0)
     return done.stdout.strip()

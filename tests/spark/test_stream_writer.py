@@ -139,7 +139,15 @@ def test_memory_the_console_and_progress(spark: SparkSession, log: Path, capsys:
     assert isinstance(progress, StreamingQueryProgress)
     assert (progress.name, progress.batchId, progress.numInputRows) == ("in_memory", 0, EVENTS)
     assert progress.sink.numOutputRows == WINDOWS
-    assert json.loads(progress.sources[0].endOffset) == {"0": 500, "1": 500}
+    source = progress.sources[0]
+    assert [json.loads(one) for one in (source.startOffset, source.endOffset, source.latestOffset)] == [
+        {"0": 0, "1": 0},
+        {"0": 500, "1": 500},
+        {"0": 500, "1": 500},
+    ]
+    assert source.numInputRows == EVENTS
+    assert progress.stateOperators == [], "Spark's counts of state stores are not those of shards"
+    assert progress.observedMetrics["tidegate.state"]["bytes"] >= 0
     assert progress.sources[0].description == "Tidegate[recorded: i]"
     assert query.recentProgress == [progress]
     query.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 
+from tidegate.durable_files import DirectoryLock, DirectoryLocked
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
 from tidegate.spark.calls import StepThread
@@ -31,6 +33,7 @@ from tidegate.spark.java import forget_ended_java, start_java
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 _REACHED_WITHIN_S = 5.0
+_SOCKETS = "tidegate-sockets-"
 
 
 @contextlib.contextmanager
@@ -64,9 +67,11 @@ def spark_context(
     # A configuration asks Java if there is one.
     forget_ended_java()
     conf = SparkConf()
-    if master.startswith("local") and hasattr(socket, "AF_UNIX"):
+    sockets = _SocketFolder() if master.startswith("local") and hasattr(socket, "AF_UNIX") else None
+    if sockets is not None:
         # Over loopback TCP, each task of Python waits 40 ms for a delayed acknowledgement (Spark 4.1 and later).
         conf.set("spark.python.unix.domain.socket.enabled", "true")
+        conf.set("spark.python.unix.domain.socket.dir", str(sockets.path))
     (
         conf.setMaster(master)
         .setAppName(name)
@@ -83,6 +88,8 @@ def spark_context(
     try:
         context = _start(conf, path)
     except Exception as error:
+        if sockets is not None:
+            sockets.delete()
         raise JobError(f"Spark did not start on {master}: {_reason(error)}; its output is in {path}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     _silence_accumulators(context)
@@ -100,7 +107,7 @@ def spark_context(
         if log_file is None:
             path.unlink(missing_ok=True)
     finally:
-        stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
+        stopping = threading.Thread(target=_stop, args=(context, sockets), daemon=True)
         stopping.start()
         stopping.join(patience_s)
 
@@ -124,10 +131,38 @@ def _silence_accumulators(context: SparkContext) -> None:
     server.handle_error = handle_error
 
 
-def _stop(context: SparkContext) -> None:
+def _stop(context: SparkContext, sockets: _SocketFolder | None) -> None:
     # Java may have ended before.
     with contextlib.suppress(ConnectionError, Py4JError):
         context.stop()
+    if sockets is not None:
+        sockets.delete()
+
+
+class _SocketFolder:
+    """A folder for the Unix sockets of Python workers, which nobody deletes when a driver or a worker is killed.
+
+    It is locked while its process lives. A new one deletes those that nobody has locked.
+    """
+
+    def __init__(self) -> None:
+        # The path of a socket has at most about a hundred bytes, and that of a temporary folder may be long.
+        root = Path("/tmp")
+        root = root if os.access(root, os.W_OK) else Path(tempfile.gettempdir())
+        for left in root.glob(f"{_SOCKETS}*"):
+            with contextlib.suppress(DirectoryLocked, OSError):
+                lock = DirectoryLock(left)
+                shutil.rmtree(left, ignore_errors=True)
+                lock.release()
+        # Under another name until it is locked.
+        made = Path(tempfile.mkdtemp(prefix="tidegate-new-", dir=root))
+        self._lock = DirectoryLock(made)
+        self.path = made.rename(root / f"{_SOCKETS}{made.name.rpartition('-')[2]}")
+
+    def delete(self) -> None:
+        """Delete it; a second call does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
 
 
 def end_java(patience_s: float = 10) -> None:

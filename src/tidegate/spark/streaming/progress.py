@@ -12,22 +12,11 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.job import Step
 from tidegate.job.run.step_times import StepTimes
+from tidegate.job.runtime.step import TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 from tidegate.spark.streaming.steps import Handed
 
 _NANOSECONDS = 1_000_000_000
-# What Spark counts of its own state stores.
-_NOT_COUNTED = (
-    "numRowsTotal",
-    "numRowsUpdated",
-    "numRowsRemoved",
-    "allUpdatesTimeMs",
-    "allRemovalsTimeMs",
-    "commitTimeMs",
-    "numRowsDroppedByWatermark",
-    "numShufflePartitions",
-    "numStateStoreInstances",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +44,16 @@ class ProgressLog:
     handed: Mapping[str, Handed]
     kept: int = 100
     _reports: deque[dict[str, Any]] = field(default_factory=deque)
-    _positions: dict[str, dict[str, int]] = field(default_factory=dict)
     _rows: int = 0
     _began_ns: int = 0
 
     def note(self, step: Step, times: StepTimes) -> None:
         """Note a step, and report it if it read an event or emitted a row."""
-        before = self._positions
-        self._positions = {name: dict(of_input) for name, of_input in before.items()}
-        latest: dict[str, dict[str, int]] = {}
-        for (name, partition), state in step.timelines.items():
-            self._positions.setdefault(name, {})[partition] = state.end.end - state.backlog
-            latest.setdefault(name, {})[partition] = state.end.end
         if not step.events and not step.result_count:
             return
         since_s = (times.began_ns - self._began_ns) / _NANOSECONDS if self._began_ns else 0.0
         self._began_ns = times.began_ns
-        self._reports.append(self._report(step, times, since_s, before, latest))
+        self._reports.append(self._report(step, times, since_s))
         while len(self._reports) > self.kept:
             self._reports.popleft()
 
@@ -83,33 +65,24 @@ class ProgressLog:
         """Return the latest report; None before the first."""
         return StreamingQueryProgress.fromJson(self._reports[-1]) if self._reports else None
 
-    def _report(
-        self,
-        step: Step,
-        times: StepTimes,
-        since_s: float,
-        before: Mapping[str, Mapping[str, int]],
-        latest: Mapping[str, Mapping[str, int]],
-    ) -> dict[str, Any]:
+    def _report(self, step: Step, times: StepTimes, since_s: float) -> dict[str, Any]:
         took_ms = (times.committed_ns - times.began_ns) // 1_000_000
         rows = sum(handed.rows for handed in self.handed.values())
         written, self._rows = rows - self._rows, rows
         adding_ms = round(1000 * sum(handed.took_s for handed in self.handed.values())) if written else 0
-        rates = {
-            "inputRowsPerSecond": step.events / since_s if since_s else 0.0,
-            "processedRowsPerSecond": 1000 * step.events / max(1, took_ms),
-        }
+        by_input: dict[str, dict[str, TimelineState]] = {name: {} for name in self.inputs}
+        for (name, partition), state in step.timelines.items():
+            by_input.setdefault(name, {})[partition] = state
         sources = [
             {
-                "description": description,
-                "startOffset": before.get(name, {}),
-                "endOffset": self._positions.get(name, {}),
-                "latestOffset": latest.get(name, {}),
-                "numInputRows": _read(before.get(name, {}), self._positions.get(name, {})),
-                **rates,
+                "description": self.inputs.get(name, name),
+                "startOffset": {partition: state.position - state.events for partition, state in states.items()},
+                "endOffset": {partition: state.position for partition, state in states.items()},
+                "latestOffset": {partition: state.end.end for partition, state in states.items()},
+                **_rates(sum(state.events for state in states.values()), since_s, took_ms),
                 "metrics": {},
             }
-            for name, description in self.inputs.items()
+            for name, states in by_input.items()
         ]
         known = step.watermark not in (NO_TIME, END_OF_TIME)
         return {
@@ -119,8 +92,7 @@ class ProgressLog:
             "timestamp": _time(times.began_ns),
             "batchId": max(handed.step for handed in self.handed.values()),
             "batchDuration": took_ms,
-            "numInputRows": step.events,
-            **rates,
+            **_rates(step.events, since_s, took_ms),
             "durationMs": {
                 "triggerExecution": took_ms,
                 "addBatch": adding_ms,
@@ -128,7 +100,9 @@ class ProgressLog:
                 "commitOffsets": max(0, (times.committed_ns - times.computed_ns) // 1_000_000 - adding_ms),
             },
             "eventTime": {"watermark": format_time(step.watermark)} if known else {},
-            "stateOperators": [_state(step.state_bytes or 0)],
+            # Spark's form has ten counts of state stores, which are not those of a shard.
+            "stateOperators": [],
+            "observedMetrics": {} if step.state_bytes is None else {"tidegate.state": {"bytes": step.state_bytes}},
             "sources": sources,
             "sink": {
                 "description": ", ".join(self.sinks.values()),
@@ -138,12 +112,12 @@ class ProgressLog:
         }
 
 
-def _state(held: int) -> dict[str, Any]:
-    return {"operatorName": "tidegate", **dict.fromkeys(_NOT_COUNTED, 0), "memoryUsedBytes": held}
-
-
-def _read(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    return sum(position - before.get(partition, 0) for partition, position in after.items() if partition in before)
+def _rates(events: int, since_s: float, took_ms: int) -> dict[str, Any]:
+    return {
+        "numInputRows": events,
+        "inputRowsPerSecond": events / since_s if since_s else 0.0,
+        "processedRowsPerSecond": 1000 * events / max(1, took_ms),
+    }
 
 
 def _time(nanoseconds: int) -> str:
