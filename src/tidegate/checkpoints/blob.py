@@ -17,6 +17,7 @@ from tidegate.blobs import BlobError, ObjectStore, is_azure
 from tidegate.checkpoints.database import CheckpointError, Position, in_order
 
 _THREADS = 8
+_TRANSLATED = "tidegatetranslatedfrom"
 
 
 class _Entry(NamedTuple):
@@ -62,6 +63,37 @@ class BlobCheckpoints:
             if entry.kind == "checkpoint"
         ]
         return sorted(positions, key=in_order)
+
+    def shift(self, shifts: Mapping[tuple[str, str], int]) -> int:
+        """Subtract a number from the sequence numbers of some hubs, whose offsets become equal to them.
+
+        A checkpoint that was translated is marked, so that doing it again changes nothing.
+
+        Args:
+            shifts: By hub, in lower case, and partition.
+
+        Returns:
+            How many checkpoints were translated.
+
+        Raises:
+            CheckpointError: They cannot be read or written; what was translated before stays so.
+        """
+        translated = 0
+        for entry in list(self._entries()):
+            _, hub, _, partition = entry.key
+            number = _number(entry.metadata.get("sequencenumber"))
+            shift = shifts.get((hub, partition))
+            if entry.kind != "checkpoint" or shift is None or number is None or _TRANSLATED in entry.metadata:
+                continue
+            moved = str(max(0, number - shift))
+            metadata = {**entry.metadata, "sequencenumber": moved, "offset": moved, _TRANSLATED: str(number)}
+            name = "/".join((*entry.key[:3], entry.kind, partition))
+            try:
+                self._store.api.put(self._store.handle, name, b"", attributes=metadata)
+            except self._store.errors as error:
+                raise CheckpointError(self._store.problem("cannot be written", error, name)) from None
+            translated += 1
+        return translated
 
     def close(self) -> None:
         """There is nothing to give up."""

@@ -19,7 +19,7 @@ from tidegate.cli.errors import run_and_explain
 COMMANDS = {
     "up": "Start the hub in the foreground; Ctrl-C or SIGTERM stops it.",
     "hub": "Show and change what a running hub holds.",
-    "store": "Examine the cluster of Kafka in which gateways keep a namespace.",
+    "store": "Examine the cluster of Kafka in which gateways keep a namespace, or move one there.",
     "connection-string": "Print the connection string of a running hub, with a key.",
     "principal": "Service principals: who may use Azure's management API here.",
     "send": "Publish lines, or JSON values, to an event hub.",

@@ -9,8 +9,23 @@ from typing import Any
 
 import click
 
+from tidegate.checkpoints.blob import BlobCheckpoints
+from tidegate.cli.management import Connection, NamespaceClient
 from tidegate.cli.output import output_option, show
-from tidegate.store import ClientSettings, Report, SettingsError, check_store, read_settings
+from tidegate.client import ConnectionString, HubClient
+from tidegate.hub.access_rules import ROOT_RULE
+from tidegate.hub.snapshot import NamespaceState, read_state
+from tidegate.store import (
+    ClientSettings,
+    CopyError,
+    Report,
+    SettingsError,
+    SourceHub,
+    SourcePartition,
+    StoreCopy,
+    check_store,
+    read_settings,
+)
 
 _KAFKA_URL = "kafka://"
 
@@ -27,23 +42,28 @@ def store_settings(url: str, config: Path | None) -> ClientSettings:
 
 @click.group()
 def store() -> None:
-    """Examine the cluster of Kafka in which gateways keep a namespace.
+    """Examine the cluster of Kafka in which gateways keep a namespace, or move one there.
 
     \b
     Example:
       tidegate store check --store kafka://kafka-1:9092,kafka-2:9092
+      tidegate store copy --data data --store kafka://kafka-1:9092,kafka-2:9092
     """
 
 
-@store.command()
-@click.option(
+_url_option = click.option(
     "--store", "url", metavar="URL", required=True, help="The cluster: kafka://HOST:PORT[,HOST:PORT…], as in `up`."
 )
-@click.option(
+_config_option = click.option(
     "--store-config",
     type=click.Path(dir_okay=False, path_type=Path),
     help="The cluster's TLS and SASL settings: a file of properties under Kafka's names, such as security.protocol.",
 )
+
+
+@store.command()
+@_url_option
+@_config_option
 @click.option("--namespace", metavar="NAME", help="Only this namespace; without it, all that the cluster has.")
 @click.option(
     "--clocks/--no-clocks",
@@ -102,3 +122,107 @@ def _topic(topic: dict[str, Any]) -> dict[str, Any]:
         "underReplicated": ", ".join(map(str, few)),
         "offline": ", ".join(map(str, offline)),
     }
+
+
+@store.command()
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    required=True,
+    help="The data directory of a hub that runs on this machine.",
+)
+@_url_option
+@_config_option
+@click.option(
+    "--finish",
+    is_flag=True,
+    help="Compare both sides when everything is copied, and let gateways serve the namespace. Publishers must have "
+    "stopped.",
+)
+@click.option(
+    "--checkpoints",
+    metavar="URL",
+    help="With --finish: translate the checkpoints in this container of Blob storage, such as az://checkpoints.",
+)
+def copy(data: Path, url: str, store_config: Path | None, finish: bool, checkpoints: str | None) -> None:
+    """Copy the events of a running hub to a cluster, with their times, so that gateways can take over.
+
+    Publishers go on meanwhile. A copy that was interrupted continues where it was, and one that is run again copies
+    what came since. When little is left, stop publishers and readers, and run it with --finish.
+
+    \b
+    Example:
+      tidegate store copy --data data --store kafka://kafka-1:9092,kafka-2:9092
+      tidegate store copy --data data --store kafka://kafka-1:9092 --finish --checkpoints az://checkpoints
+    """
+    if checkpoints is not None and not finish:
+        raise click.UsageError("--checkpoints needs --finish: processors must have stopped")
+    state = read_state(data)
+    if state is None:
+        raise click.UsageError(f"--data {data}: there is no namespace in it")
+    source = _Source(data, state)
+    asyncio.run(_copy(source, StoreCopy(store_settings(url, store_config), state.name, data), finish=finish))
+    if not finish:
+        click.echo("Run it again for what comes in the meantime; with --finish once publishers have stopped.")
+        return
+    if checkpoints is not None:
+        click.echo(f"{source.translate(checkpoints)} checkpoints translated")
+    click.echo("Stop the hub, and start gateways with --store; do not start the hub over its data directory again.")
+
+
+class _Source:
+    """The running hub, and what its data directory says of it."""
+
+    def __init__(self, data: Path, state: NamespaceState) -> None:
+        """Raises ManagementError if it does not run."""
+        keys = NamespaceClient(Connection(data).open).act("authorizationRules", ROOT_RULE, "listKeys")
+        self.definitions = state.model_dump(mode="json")
+        self._connection_string = str(keys["primaryConnectionString"])
+        self.hubs = [
+            SourceHub(hub.config.name, hub.directory, hub.config.retention_ms, hub.config.retention_bytes)
+            for hub in state.event_hubs
+        ]
+        self.firsts: dict[str, list[int]] = {}
+
+    def partitions(self, hub: SourceHub) -> list[SourcePartition]:
+        """Return what is durable now. Raises ClientError."""
+        client = HubClient(ConnectionString.parse(self._connection_string, hub.name))
+        try:
+            found = client.partitions_properties(client.partition_ids())
+        finally:
+            client.close()
+        return [
+            SourcePartition(Path(one.log_directory or ""), one.begin, one.end)
+            for _, one in sorted(found.items(), key=lambda item: int(item[0]))
+        ]
+
+    def translate(self, container: str) -> int:
+        """Translate checkpoints to the numbers of the cluster, and return how many. Raises CheckpointError."""
+        shifts = {
+            (hub.name.lower(), str(partition)): first
+            for hub in self.hubs
+            for partition, first in enumerate(self.firsts[hub.name])
+        }
+        return BlobCheckpoints(container).shift(shifts)
+
+
+async def _copy(source: _Source, target: StoreCopy, *, finish: bool) -> None:
+    await target.open()
+    try:
+        for hub in source.hubs:
+            partitions = source.partitions(hub)
+            copied = await target.copy(hub, partitions)
+            click.echo(f"{hub.name}: {copied} events copied")
+        if not finish:
+            return
+        for hub in source.hubs:
+            partitions = source.partitions(hub)
+            await target.copy(hub, partitions)
+            for one in await target.verify(hub, partitions):
+                click.echo(f"{hub.name}/{one.partition}: {one.events} events, checksum {one.checksum:08x}, equal")
+            if source.partitions(hub) != partitions:
+                raise CopyError(f"{hub.name} grows while it is compared: stop its publishers, and run --finish again")
+            source.firsts[hub.name] = target.firsts(hub)
+        await target.finish(source.hubs, source.definitions)
+    finally:
+        await target.close()

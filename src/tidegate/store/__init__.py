@@ -3,16 +3,22 @@
 from tidegate.store.client.connection import KafkaError
 from tidegate.store.client.settings import ClientSettings, SettingsError, read_settings
 from tidegate.store.kafka.check import Report, check_store
+from tidegate.store.kafka.copy import CopyError, SourceHub, SourcePartition, StoreCopy, Verified
 from tidegate.store.kafka.log import KafkaLog
 from tidegate.store.kafka.store import KafkaStore
 
 __all__ = [
     "ClientSettings",
+    "CopyError",
     "KafkaError",
     "KafkaLog",
     "KafkaStore",
     "Report",
     "SettingsError",
+    "SourceHub",
+    "SourcePartition",
+    "StoreCopy",
+    "Verified",
     "check_store",
     "read_settings",
 ]

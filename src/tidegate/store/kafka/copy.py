@@ -1,0 +1,256 @@
+"""Copies the events of a data directory to a cluster, while its hub serves clients, and in pieces.
+
+A partition's first copied event gets the offset 0, so numbers are those of before less that of the first event, which
+is noted in the data directory. Where a copy continues follows from where the topic ends. While they are copied to,
+topics take the timestamps that the copy gives them, so that enqueued times stay; gateways refuse them until `finish`
+has the brokers stamp what is appended, and writes the namespace's definitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from tidegate.durable_files import read_checked, write_checked
+from tidegate.kafka.messages import Message
+from tidegate.kafka.records import encode
+from tidegate.log import EventBatch, LogError, SegmentReader
+from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.settings import ClientSettings
+from tidegate.store.kafka.check import SHARED_PREFIX, read_shared_state
+from tidegate.store.kafka.records import encode_messages, read_records
+from tidegate.store.kafka.topics import (
+    SHARED_SETTINGS,
+    alter_topic,
+    create_topic,
+    find_topic,
+    hub_settings,
+    possible_replication,
+)
+
+NOTES = "store-copy.json"
+_STAMPS = "message.timestamp.type"
+_BATCH_BYTES = 900_000
+_BATCH_EVENTS = 10_000
+_PRODUCE_TIMEOUT_S = 10.0
+_RETRY_FOR_S = 120.0
+_BEFORE_EVENT = Struct(">qI")
+
+
+class CopyError(Exception):
+    """The copy cannot go on; the message says why, and what to do."""
+
+
+class SourceHub(NamedTuple):
+    """An event hub of the data directory."""
+
+    name: str
+    directory: str
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+class SourcePartition(NamedTuple):
+    """Where a partition's segments are, and what of them is durable."""
+
+    segments: Path
+    begin: int
+    end: int
+
+
+class Verified(NamedTuple):
+    """What a partition holds on both sides: its events, and their checksum with times and lengths."""
+
+    partition: int
+    events: int
+    checksum: int
+
+
+class StoreCopy:
+    """One copy. Use it in one event loop, and close it."""
+
+    def __init__(self, settings: ClientSettings, namespace: str, data: Path) -> None:
+        self._cluster = Cluster(settings)
+        self._namespace = namespace
+        self._notes = data / NOTES
+
+    async def open(self) -> None:
+        """Connect. Raises KafkaError, and CopyError if the cluster has the namespace already."""
+        await self._cluster.refresh()
+        shared = SHARED_PREFIX + self._namespace
+        if await find_topic(self._cluster, shared) is not None:
+            state = await read_shared_state(self._cluster, TopicPartition(shared, 0))
+            if state.version:
+                raise CopyError(
+                    f"the cluster has the namespace {self._namespace} already: it was copied before, or gateways began "
+                    f"it anew. To copy it again, delete the topics {shared} and {self._namespace}.*, and {self._notes}"
+                )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._cluster.close()
+
+    def firsts(self, hub: SourceHub) -> list[int]:
+        """Return by partition the number of the event that has the offset 0. Raises FileDamaged, OSError."""
+        noted = (read_checked(self._notes) or {}).get("firsts", {})
+        return list(noted.get(self._topic(hub), []))
+
+    async def copy(self, hub: SourceHub, partitions: Sequence[SourcePartition]) -> int:
+        """Copy what is there and was not copied yet, and return how many events that were.
+
+        Raises CopyError, KafkaError, LogError, FileDamaged, OSError.
+        """
+        topic = self._topic(hub)
+        firsts = await self._prepare(hub, partitions)
+        copied = 0
+        for number, (source, first) in enumerate(zip(partitions, firsts, strict=True)):
+            copied += await self._copy_partition(TopicPartition(topic, number), source, first)
+        return copied
+
+    async def _prepare(self, hub: SourceHub, partitions: Sequence[SourcePartition]) -> list[int]:
+        topic, firsts = self._topic(hub), self.firsts(hub)
+        facts = await find_topic(self._cluster, topic)
+        if facts is None:
+            replication = await possible_replication(self._cluster)
+            settings = hub_settings(replication, hub.retention_ms, hub.retention_bytes)
+            await create_topic(self._cluster, topic, len(partitions), {**settings, _STAMPS: "CreateTime"})
+            firsts = [source.begin for source in partitions]
+            document = read_checked(self._notes) or {}
+            document.pop("checksum", None)
+            write_checked(self._notes, {"firsts": {**document.get("firsts", {}), topic: firsts}})
+        elif not firsts:
+            raise CopyError(f"the topic {topic} exists, and {self._notes} does not know it: delete the topic")
+        elif facts.partitions != len(partitions):
+            raise CopyError(
+                f"the topic {topic} has {facts.partitions} partitions, the event hub {hub.name} {len(partitions)}: "
+                "delete the topic, and its line in the notes, to begin anew"
+            )
+        elif facts.settings.get(_STAMPS) != "CreateTime":  # it failed while it was finished
+            await alter_topic(self._cluster, topic, {_STAMPS: "CreateTime"})
+        return firsts
+
+    async def _copy_partition(self, where: TopicPartition, source: SourcePartition, first: int) -> int:
+        end = await self._cluster.list_offset(where, LATEST)
+        start = first + end
+        if start < source.begin:
+            raise CopyError(
+                f"{where.topic}/{where.partition}: the events {start} to {source.begin - 1} were deleted by retention "
+                "before they were copied: delete the topic to begin anew"
+            )
+        producer = (*await self._cluster.init_producer_id(), 0)
+        copied = 0
+        for batch in _source_batches(source, start):
+            encoded = encode_messages(batch.events, batch.enqueued_time_ms, producer)
+            await self._append(where, encoded, end + copied)
+            copied += len(batch.events)
+            producer = (producer[0], producer[1], copied & 0x7FFFFFFF)
+        return copied
+
+    async def _append(self, where: TopicPartition, encoded: bytes, offset: int) -> None:
+        async def attempt() -> Message | None:
+            leader = self._cluster.leader(where)
+            if leader is None:
+                return None
+            result = (await self._cluster.produce(leader, {where: encoded}, _PRODUCE_TIMEOUT_S))[where]
+            if isinstance(result, Refused):
+                raise result
+            return Message(offset=result.base_offset)
+
+        what = f"{where.topic}/{where.partition}"
+        stored = int((await self._cluster.retrying(what, _RETRY_FOR_S, attempt, [where.topic])).offset)
+        if stored != offset:
+            raise CopyError(f"{what}: events were appended at {stored}, expected {offset}: somebody else writes there")
+
+    async def verify(self, hub: SourceHub, partitions: Sequence[SourcePartition]) -> list[Verified]:
+        """Read both sides, and return what they hold. Raises CopyError if that differs, and what `copy` raises."""
+        topic, found = self._topic(hub), []
+        for number, (source, first) in enumerate(zip(partitions, self.firsts(hub), strict=True)):
+            where = TopicPartition(topic, number)
+            await self._cluster.refresh([topic])
+            begin = max(await self._cluster.list_offset(where, EARLIEST), source.begin - first)
+            end = await self._cluster.list_offset(where, LATEST)
+            here = _Sum()
+            for batch in _source_batches(source, first + begin):
+                here.add(batch)
+            there = _Sum()
+            async for batch in self._target_batches(where, begin, end):
+                there.add(batch)
+            if (here.events, here.checksum) != (there.events, there.checksum):
+                raise CopyError(
+                    f"{topic}/{number} differs: {here.events} events with the checksum {here.checksum:08x} in the data "
+                    f"directory, {there.events} with {there.checksum:08x} in the cluster"
+                )
+            found.append(Verified(number, there.events, there.checksum))
+        return found
+
+    async def _target_batches(self, where: TopicPartition, offset: int, end: int) -> AsyncIterator[EventBatch]:
+        floor_ms = 0
+        while offset < end:
+            fetched = await self._cluster.fetch_one(where, offset, max_bytes=4 << 20)
+            stretch = read_records(fetched.records, offset, floor_ms)
+            if stretch.next_offset == offset:
+                raise KafkaError(f"{where.topic}/{where.partition} cannot be read at {offset}")
+            offset, floor_ms = stretch.next_offset, stretch.floor_ms
+            for batch in stretch.batches:
+                yield batch
+
+    async def finish(self, hubs: Sequence[SourceHub], definitions: Mapping[str, Any]) -> None:
+        """Have brokers stamp what is appended from now on, and let gateways serve the namespace. Raises KafkaError."""
+        for hub in hubs:
+            await alter_topic(self._cluster, self._topic(hub), {_STAMPS: "LogAppendTime"})
+        where = TopicPartition(SHARED_PREFIX + self._namespace, 0)
+        await create_topic(self._cluster, where.topic, 1, SHARED_SETTINGS)
+        record = json.dumps({"version": 1, "state": definitions}, separators=(",", ":")).encode()
+        await self._cluster.refresh([where.topic])
+        offset = await self._cluster.list_offset(where, LATEST)
+        await self._append(where, encode([record], timestamps_ms=[0], keys=[b"definitions/copy"]), offset)
+
+    def _topic(self, hub: SourceHub) -> str:
+        return f"{self._namespace}.{hub.directory}"
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.events = 0
+        self.checksum = 0
+
+    def add(self, batch: EventBatch) -> None:
+        for event in batch.events:
+            self.checksum = crc32(event, crc32(_BEFORE_EVENT.pack(batch.enqueued_time_ms, len(event)), self.checksum))
+        self.events += len(batch.events)
+
+
+def _source_batches(source: SourcePartition, start: int) -> Iterator[EventBatch]:
+    """Yield the events from a number on, as many of one enqueued time at once as a record batch takes.
+
+    Raises LogError, also for events that cannot be read.
+    """
+    expected = start
+    for entry in SegmentReader(source.segments).read_entries(start, source.end):
+        first = max(start - entry.base_sequence_number, 0)
+        stop = min(source.end - entry.base_sequence_number, entry.count)
+        if entry.base_sequence_number + first != expected:
+            raise LogError(f"{source.segments}: event {expected} is missing: retention has deleted it meanwhile")
+        ends = entry.end_table()
+        begins = [0, *ends[:-1]]
+        events = (bytes(entry.payload[begins[index] : ends[index]]) for index in range(first, stop))
+        while some := list(_fitting(events)):
+            yield EventBatch(expected, entry.enqueued_time_ms, range(expected, expected + len(some)), some)
+            expected += len(some)
+    if expected < source.end:
+        raise LogError(f"{source.segments}: event {expected} is missing")
+
+
+def _fitting(events: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for event in islice(events, _BATCH_EVENTS):
+        yield event
+        size += len(event)
+        if size > _BATCH_BYTES:
+            return
