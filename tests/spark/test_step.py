@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.patience import eventually
 from tests.spark.standalone import standalone
-from tidegate.spark.step import anchor, configure, labels_for, release
+from tidegate.spark.queries.hash_partitions import labels
+from tidegate.spark.step import anchor, configure, release
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +37,7 @@ def executors_with(anchored: DataFrame) -> Counter[str]:
 def anchored_on(spark: SparkSession, shards: int) -> Counter[str]:
     """Return how many shards each executor gets."""
     configure(spark, shards)
-    anchored = anchor(spark, labels_for(spark, shards), f"run-{shards}")
+    anchored = anchor(spark, labels(shards), f"run-{shards}")
     seen: list[Counter[str]] = []
 
     def are_listed() -> bool:

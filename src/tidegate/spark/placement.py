@@ -29,6 +29,7 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.failures import FAILURES
 from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, WholeStepPlace, Writing
+from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
 from tidegate.spark.step import (
@@ -36,7 +37,6 @@ from tidegate.spark.step import (
     at_shards,
     clean,
     configure,
-    labels_for,
     preview,
     release,
     runs_here,
@@ -173,11 +173,11 @@ class SparkPlacement:
         if self._anchored is None:
             spark, shards = self._spark, self._place.shards
             configure(spark, shards)
-            labels = self._call("labels of shards", lambda: labels_for(spark, shards))
+            of_shards = labels(shards)
             self._anchored = self._call(
-                "anchor of shards", lambda: anchor(spark, labels, self._run, visible=bool(self._owner))
+                "anchor of shards", lambda: anchor(spark, of_shards, self._run, visible=bool(self._owner))
             )
-            self._job = replace(self._job, labels=labels)
+            self._job = replace(self._job, labels=of_shards)
         return self._anchored
 
     def _publish(self, value: object) -> PublishedFile:

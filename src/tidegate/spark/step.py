@@ -51,7 +51,6 @@ from tidegate.spark.places import (
     loaded,
 )
 
-_TRIED = 64
 _WARM_ROUNDS = 3
 
 
@@ -62,19 +61,6 @@ def configure(spark: SparkSession, shards: int) -> None:
     """
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     spark.conf.set("spark.sql.shuffle.partitions", str(shards))
-
-
-def labels_for(spark: SparkSession, shards: int) -> tuple[int, ...]:
-    """Return a label for each shard, such that Spark's hash puts each into a partition of its own.
-
-    0 and 1, for example, both belong to partition 1 of 2.
-    """
-    column = functions.pmod(functions.hash(functions.col("id").cast("int")), functions.lit(shards)).alias("partition")
-    tried = spark.range(_TRIED * shards).select("id", column).toArrow().to_pydict()
-    labels: dict[int, int] = {}
-    for label, partition in zip(tried["id"], tried["partition"], strict=True):
-        labels.setdefault(partition, label)
-    return tuple(labels[partition] for partition in range(shards))
 
 
 def anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: bool = False) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -120,6 +121,25 @@ def test_columns_are_fields_with_their_types(spark: SparkSession, tmp_path: Path
     schema = "t timestamp, booth string, most bigint, lanes int"
     found = tidegate_spark.sql(spark, TWO_LEVELS, inputs={"input": input_}, event_ordering=ORDERING, schema=schema)
     assert collected(found) == expected
+
+
+def test_spark_moves_and_sorts_runs_unless_only_it_can_sort_the_rows(spark: SparkSession) -> None:
+    frame = frame_of(spark, readings(90))
+
+    def found(**order: Any) -> tuple[str, list[dict[str, Any]]]:
+        given = tidegate_spark.events(frame, **order)
+        result = tidegate_spark.sql(spark, TWO_LEVELS, inputs={"input": given}, event_ordering=ORDERING, shards=2)
+        query: Any = result._jdf
+        return query.queryExecution().executedPlan().toString(), collected(result)
+
+    plan, rows = found()
+    # One exchange for the runs and one for the shards, each into as many tasks as can work at once.
+    assert re.findall(r"Exchange hashpartitioning\(.*, (\d+)\), REPARTITION_BY_NUM", plan) == ["2", "2"]
+    assert "Sort [partition" in plan
+    assert "first#" in plan
+    own_order, sorted_by_spark = found(order=functions.expr("lpad(CAST(sequenceNumber AS string), 9, '0')"))
+    assert "first#" not in own_order
+    assert rows == sorted_by_spark
 
 
 def test_a_join_of_a_dataframe_with_a_log_from_a_start_time_to_another(spark: SparkSession, tmp_path: Path) -> None:

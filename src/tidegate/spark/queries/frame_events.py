@@ -39,7 +39,7 @@ _SYSTEM_COLUMNS = frozenset({*map(str.lower, (*HUB_COLUMNS, *BLOB_COLUMNS)), "io
 _DETAILS = ("offset", "publisher", "partitionKey", "properties", "systemProperties")
 # The format of files whose rows come in typed columns, as those of a DataFrame do.
 _OF_COLUMNS = Format("parquet")
-_NO_PARTITION = "NULL"
+NO_PARTITION = "NULL"
 _BACK_TICKS = TICKS_PER_SECOND
 _FEW_STEPS_BACK, _MOST_STEPS_BACK = 10, 0.01
 _TIMES = (types.TimestampType, types.TimestampNTZType)
@@ -232,6 +232,8 @@ class Layout:
         numbered: whether there is a position that is a whole number; else events are numbered as they come.
         details: which columns of details follow, by the names of the `eventhubs` source.
         ordered: whether there is a position, a whole number or not.
+        order: the columns by which the events of a partition are sorted, the first of whole numbers or times and the
+            others such as Arrow sorts as Spark does; None if only Spark can sort them.
     """
 
     input: str
@@ -241,6 +243,15 @@ class Layout:
     format: Format
     added_columns: tuple[str, ...]
     ordered: bool = False
+    order: tuple[str, ...] | None = None
+
+    def keys(self, rows: pa.Table) -> Int64Array:
+        """Return what rows of a partition are sorted by, before the content of those that arrive together.
+
+        Raises:
+            InputError: a row has none.
+        """
+        return self._whole(rows, "number" if self.numbered else "arrival")
 
     def events(self, partition: str, rows: pa.Table, first: int) -> Events:
         """Return rows of one partition as events.
@@ -251,7 +262,7 @@ class Layout:
         Raises:
             InputError: a row has no arrival, no position, or a partition that is not a number.
         """
-        if partition == _NO_PARTITION:
+        if partition == NO_PARTITION:
             raise InputError(
                 f"input '{self.input}': {len(rows):,} rows or more have no partition (NULL), so they are of no "
                 "timeline; give them one, such as functions.coalesce(…, functions.lit(0)), or leave them out with "
@@ -396,7 +407,7 @@ def columns_for(found: EventsOfFrame, name: str, need: Need) -> tuple[list[Colum
     number = column_of(found.order) if found.order is not None else functions.lit(None)
     partition = functions.lit("0") if found.partition is None else column_of(found.partition)
     selected = [
-        functions.coalesce(partition.cast("string"), functions.lit(_NO_PARTITION)).alias("partition"),
+        functions.coalesce(partition.cast("string"), functions.lit(NO_PARTITION)).alias("partition"),
         column_of(found.arrival).alias("arrival"),
         number.cast("bigint").alias("number") if numbered else number.alias("number"),
     ]
@@ -414,7 +425,37 @@ def columns_for(found: EventsOfFrame, name: str, need: Need) -> tuple[list[Colum
     added = HUB_COLUMNS if found.system_columns else ()
     body_format = _OF_COLUMNS if found.body is None else found.format
     ordered = found.order is not None
-    return selected, order, Layout(name, fields, numbered, details, body_format, added, ordered)
+    arrow_order = _arrow_order(found, selected, content, numbered)
+    return selected, order, Layout(name, fields, numbered, details, body_format, added, ordered, arrow_order)
+
+
+def for_runs(found: EventsOfFrame, selected: Sequence[Column], layout: Layout) -> list[Column]:
+    """Return the columns of `columns_for` without those that say nothing, and with the partition as it is."""
+    kept = [] if found.partition is None else [column_of(found.partition).alias("partition")]
+    return [*kept, selected[1], *(selected[2:3] if layout.numbered else ()), *selected[3:]]
+
+
+def _arrow_order(
+    found: EventsOfFrame, selected: Sequence[Column], content: Sequence[str], numbered: bool
+) -> tuple[str, ...] | None:
+    """Return `Layout.order`."""
+    if found.order is not None:
+        return ("number",) if numbered else None
+    schema = found.frame.select(*selected).schema
+    return ("arrival", *content) if all(_sorts_alike(schema[one].dataType) for one in content) else None
+
+
+def _sorts_alike(type_: types.DataType) -> bool:
+    """Return whether Arrow sorts values of a type as Spark does."""
+    match type_:
+        case types.StringType():
+            return type_.simpleString() == "string"  # without a collation
+        case types.NumericType() | types.BinaryType() | types.BooleanType() | types.DateType():
+            return True
+        case types.TimestampType() | types.TimestampNTZType():
+            return True
+        case _:
+            return False
 
 
 def _first_of(frame: DataFrame, name: str) -> str | None:

@@ -1,12 +1,14 @@
 """A query over history as one lazy DataFrame, whose plan is the same whatever the query is:
 
-    events of a DataFrame ─ repartition(partition), sort ─ mapInArrow(FramePlace) ─┐
-    ranges of hubs, recorded logs, files ───────────────── mapInArrow(LogPlace) ───┴─ union of parcels
+    events of a DataFrame ─ mapInArrow(RunsPlace) ─ repartition(partition), sort ─ mapInArrow(FramePlace) ─┐
+    ranges of hubs, recorded logs, files ───────────────────────────────────────── mapInArrow(LogPlace) ───┴─ union
       ─ repartition(shard), sort ─ mapInArrow(ShardsPlace) ─ results
                                    (a further level for operators with other keys: once more)
 
-Only Spark's DataFrame API takes part, so it is the same over Spark Connect. Both repartitions keep what belongs
-together in one task, whatever adaptive execution merges, as a place handles one partition or shard after the other.
+Only Spark's DataFrame API takes part, so it is the same over Spark Connect. Spark moves and sorts blobs: runs of
+thousands of events (`frame_runs`), and parcels of results (`parcels`). Only events in an order that Arrow does not have
+are sorted by Spark, row by row. A place handles one partition or shard after the other, and labels keep those of
+different places apart (`tidegate.spark.queries.hash_partitions`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,17 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.emission import Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
-from tidegate.spark.queries.frame_events import ArrivalOrder, EventsOfFrame, Layout, columns_for, partitions_in
+from tidegate.spark.queries.frame_events import (
+    ArrivalOrder,
+    EventsOfFrame,
+    Layout,
+    columns_for,
+    for_runs,
+    partitions_in,
+)
+from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
+from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, merged_runs
+from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
@@ -36,7 +48,7 @@ from tidegate.spark.queries.shard_side import ShardsPlace
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
 
 BATCH_EVENTS = 65_536
-_MOST_SHARDS = 32
+_TASKS_AT_ONCE = 16
 _COMPLETE = PartitionEnd(0, 0, END_OF_TIME, complete=True)
 _CLOCK_SET_BACK = 3600 * TICKS_PER_SECOND
 """How far a broker's clock may go back within a partition of a DataFrame that is read from a start time."""
@@ -95,6 +107,7 @@ class FramePlace:
     Attributes:
         name: of the input in the program.
         arrived_from: ticks; the first event that arrived then or later is the first that is read.
+        in_runs: whether Spark sorts runs, and not rows.
     """
 
     query: QueryOnShards
@@ -102,12 +115,16 @@ class FramePlace:
     layout: Layout
     arrived_from: int
     found: Found = parcels_of
+    in_runs: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for partition, pieces in groupby(partitions_in(batches, BATCH_EVENTS), key=lambda item: item[0]):
+        sorted_rows = (
+            merged_runs(batches, self.layout, BATCH_EVENTS) if self.in_runs else partitions_in(batches, BATCH_EVENTS)
+        )
+        for partition, pieces in groupby(sorted_rows, key=lambda item: item[0]):
             events = self._events(partition, (rows for _, rows in pieces))
             yield from self.found(TimelineRun(self.query, (self.name, partition)), events, _COMPLETE)
 
@@ -209,12 +226,15 @@ def sharding_of(spark: SparkSession, program: Program, shards: int | None) -> Sh
 
 def _default_shards(spark: SparkSession) -> int:
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(1, min(partitions, 2 * _tasks_at_once(spark)))
+
+
+def _tasks_at_once(spark: SparkSession) -> int:
     try:
-        at_once = 2 * spark.sparkContext.defaultParallelism
+        return max(1, spark.sparkContext.defaultParallelism)
     except Exception:
         # Spark Connect has no context, and does not say how many cores there are.
-        at_once = _MOST_SHARDS
-    return max(1, min(partitions, at_once))
+        return _TASKS_AT_ONCE
 
 
 def results(
@@ -241,8 +261,10 @@ def results(
     rows = _of_inputs(spark, query, frames, timelines, bounds, parcels_of, PARCELS)
     outputs = [output.name for output in program.query.outputs]
     last = query.sharding.outputs[outputs.index(schema.output)]
+    shards = query.sharding.shards
+    each = functions.array(*[functions.lit(label) for label in labels(shards)])
     for level in range(last + 1):
-        rows = rows.repartition("shard").sortWithinPartitions(*ORDER)
+        rows = rows.repartition(shards, functions.get(each, functions.col("shard"))).sortWithinPartitions(*ORDER)
         rows = rows.mapInArrow(ShardsPlace(query, level, last, schema), struct if level == last else PARCELS)
     return rows
 
@@ -269,7 +291,7 @@ def _of_inputs(
 ) -> DataFrame:
     program = query.program.value()
     parts = [
-        _of_frame(frames[source], query, name, bounds, found, columns)
+        _of_frame(spark, frames[source], query, name, bounds, found, columns)
         for name in program.input_names
         if (source := program.source_of(name).lower()) in frames
     ]
@@ -284,18 +306,30 @@ def _of_inputs(
 
 
 def _of_frame(
-    events: EventsOfFrame, query: QueryOnShards, name: str, bounds: Bounds, found: Found, columns: str
+    spark: SparkSession,
+    events: EventsOfFrame,
+    query: QueryOnShards,
+    name: str,
+    bounds: Bounds,
+    found: Found,
+    columns: str,
 ) -> DataFrame:
     program = query.program.value()
     selected, order, layout = columns_for(events, program.source_of(name), program.need(name))
-    rows = events.frame.select(*selected)
+    in_runs = layout.order is not None
+    rows = events.frame.select(*(for_runs(events, selected, layout) if in_runs else selected))
     arrival = functions.col("arrival")
     if bounds.arrived_from != NO_TIME:
         rows = rows.where((arrival >= _timestamp(bounds.arrived_from - _CLOCK_SET_BACK)) | arrival.isNull())
     if bounds.arrived_before != END_OF_TIME:
         rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
-    rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
-    return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from, found), columns)
+    if in_runs:
+        at_once = _tasks_at_once(spark)
+        rows = rows.mapInArrow(RunsPlace(layout, labels(at_once)), RUNS)
+        rows = rows.repartition(at_once, "label").sortWithinPartitions(*ORDER_OF_RUNS)
+    else:
+        rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
+    return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from, found, in_runs), columns)
 
 
 def _timestamp(ticks: int) -> Any:

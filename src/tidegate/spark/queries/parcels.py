@@ -76,8 +76,7 @@ class Parcel:
 def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
     """Yield parcels as rows, a large one in pieces."""
     for parcel in parcels:
-        blob = memoryview(pickle.dumps(parcel.content, protocol=5))
-        pieces = [blob[first : first + _PIECE_BYTES] for first in range(0, len(blob), _PIECE_BYTES)]
+        pieces = pieces_of(memoryview(pickle.dumps(parcel.content, protocol=5)))
         count = len(pieces)
         columns = [
             pa.array([parcel.shard] * count, pa.int32()),
@@ -88,6 +87,11 @@ def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
             pa.array(pieces, pa.binary()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def pieces_of(blob: memoryview) -> list[memoryview]:
+    """Return a blob in pieces of which each fits into a row."""
+    return [blob[first : first + _PIECE_BYTES] for first in range(0, len(blob), _PIECE_BYTES)]
 
 
 def parcels_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:

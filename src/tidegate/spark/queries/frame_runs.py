@@ -1,0 +1,255 @@
+"""Rows of a DataFrame as sorted runs, and the runs of a partition as one: an external sort whose rows stay in Arrow.
+
+A task that reads a DataFrame sorts the rows that it has at hand, some hundred thousand at a time, and cuts them into
+*runs*: blobs with consecutive rows of one partition. Spark moves and sorts only runs, by the key of their first row,
+and whoever reads the runs of a partition merges those that overlap. Rows that are nearly in order, as in most files,
+are hardly sorted at all; rows in any other order are sorted here, where Spark would do it row by row.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from tidegate.connectors.model.events import Int64Array
+from tidegate.spark.queries.frame_events import NO_PARTITION, Layout
+from tidegate.spark.queries.parcels import in_one_line, pieces_of
+
+RUNS = "label int, partition string, first bigint, task int, number bigint, piece int, blob binary"
+"""Rows of runs, a large one in pieces."""
+
+ORDER = ("partition", "first", "task", "number", "piece")
+
+_ARROW = pa.schema(
+    [
+        ("label", pa.int32()),
+        ("partition", pa.string()),
+        ("first", pa.int64()),
+        ("task", pa.int32()),
+        ("number", pa.int64()),
+        ("piece", pa.int32()),
+        ("blob", pa.binary()),
+    ]
+)
+RUN_ROWS = 65_536
+_RUN_BYTES = 4 << 20
+_SORTED_ROWS = 4 * RUN_ROWS
+_SORTED_BYTES = 64 << 20
+_AFTER_ALL = np.int64(2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPlace:
+    """Makes runs of the rows of a task.
+
+    Attributes:
+        labels: by which Spark gives each partition of the DataFrame one of its own.
+    """
+
+    layout: Layout
+    labels: tuple[int, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from in_one_line(self._rows(batches))
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        for number, (partition, first, run) in enumerate(runs_of(batches, self.layout)):
+            pieces = pieces_of(_encoded(run))
+            count = len(pieces)
+            columns = [
+                pa.array([self._label(partition)] * count, pa.int32()),
+                pa.array([partition] * count, pa.string()),
+                pa.array([first] * count, pa.int64()),
+                pa.array([task] * count, pa.int32()),
+                pa.array([number] * count, pa.int64()),
+                pa.array(range(count), pa.int32()),
+                pa.array(pieces, pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+    def _label(self, partition: str) -> int:
+        plain = partition.isascii() and partition.isdecimal()
+        return self.labels[(int(partition) if plain else zlib.crc32(partition.encode())) % len(self.labels)]
+
+
+def runs_of(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[tuple[str, int, pa.Table]]:
+    """Yield runs, each with its partition and the key of its first row.
+
+    Raises:
+        InputError: a row has no key.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= _SORTED_ROWS or size >= _SORTED_BYTES:
+            yield from _cut(pa.Table.from_batches(held), layout)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield from _cut(pa.Table.from_batches(held), layout)
+
+
+def merged_runs(
+    batches: Iterator[pa.RecordBatch], layout: Layout, most_rows: int = RUN_ROWS
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of sorted runs by partition and in order, at most ``most_rows`` at a time."""
+    for partition, runs in groupby(_runs_in(batches), key=lambda run: run[0]):
+        held: list[_Held] = []
+        enough = most_rows
+        for _, first, table in runs:
+            if sum(len(one.keys) for one in held) >= enough:
+                ready, held = _divided(held, first)
+                for some in _together(ready, layout, most_rows):
+                    yield partition, some
+                # Runs that all overlap are not looked at again for each of them.
+                enough = max(most_rows, 2 * sum(len(one.keys) for one in held))
+            held.append(_Held(table, layout.keys(table)))
+        for some in _together(held, layout, most_rows):
+            yield partition, some
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Sorted rows that wait for those of other runs, and their keys."""
+
+    table: pa.Table
+    keys: Int64Array
+
+
+def _divided(held: Sequence[_Held], key: int) -> tuple[list[_Held], list[_Held]]:
+    """Divide sorted rows into those before a key and the rest."""
+    before, rest = [], []
+    for one in held:
+        place = int(np.searchsorted(one.keys, key))
+        if place:
+            before.append(_Held(one.table.slice(0, place), one.keys[:place]))
+        if place < len(one.keys):
+            rest.append(_Held(one.table.slice(place), one.keys[place:]))
+    return before, rest
+
+
+def _together(held: Sequence[_Held], layout: Layout, most_rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of several runs in order."""
+    if not held:
+        return
+    keys = np.concatenate([one.keys for one in held])
+    table = pa.concat_tables([one.table for one in held])
+    order = _order(table, None, keys, layout)
+    if order is not None:
+        table = table.take(pa.array(order))
+    for first in range(0, len(table), most_rows):
+        yield table.slice(first, most_rows)
+
+
+def _cut(table: pa.Table, layout: Layout) -> Iterator[tuple[str, int, pa.Table]]:
+    """Yield the runs of some rows."""
+    keys = layout.keys(table)
+    names, codes = _partitions(table)
+    content = table.drop_columns("partition") if "partition" in table.column_names else table
+    order = _order(content, codes, keys, layout)
+    if order is not None:
+        content, codes, keys = content.take(pa.array(order)), codes[order], keys[order]
+    rows_each = max(1, min(RUN_ROWS, _RUN_BYTES * len(table) // max(1, table.nbytes)))
+    begins = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
+    for begin, end in zip(begins, [*begins[1:], len(codes)], strict=True):
+        for first in range(begin, end, rows_each):
+            yield names[codes[first]], int(keys[first]), content.slice(first, min(rows_each, end - first))
+
+
+def _partitions(table: pa.Table) -> tuple[list[str], Int64Array]:
+    """Return the names of partitions, and which of them each row is in."""
+    if "partition" not in table.column_names:
+        return ["0"], np.zeros(len(table), dtype=np.int64)
+    encoded = table.column("partition").combine_chunks().dictionary_encode(null_encoding="encode")
+    names = [NO_PARTITION if name is None else name for name in encoded.dictionary.cast(pa.string()).to_pylist()]
+    # The text of a value may be the name for none.
+    distinct = list(dict.fromkeys(names))
+    code_of = np.array([distinct.index(name) for name in names], dtype=np.int64)
+    return distinct, code_of[encoded.indices.to_numpy()]
+
+
+def _order(table: pa.Table, codes: Int64Array | None, keys: Int64Array, layout: Layout) -> Int64Array | None:
+    """Return the order of rows by partition, key and content; None if they are in it."""
+    if len(keys) < 2:
+        return None
+    step = np.diff(keys)
+    later = step > 0
+    same = step == 0
+    if codes is not None:
+        change = np.diff(codes)
+        later = (change > 0) | (change == 0) & later
+        same &= change == 0
+    content = layout.order[1:] if layout.order is not None else ()
+    if not content and bool((later | same).all()):
+        return None
+    if bool(later.all()):
+        return None
+    order = np.argsort(keys, kind="stable") if codes is None else np.lexsort((keys, codes))
+    if not content:
+        return order
+    ordered = keys[order]
+    ties = np.diff(ordered) == 0
+    if codes is not None:
+        ties &= np.diff(codes[order]) == 0
+    if not ties.any():
+        return order
+    # Only rows that tie are compared by content: their groups keep their places.
+    tied = np.flatnonzero(np.append(ties, False) | np.insert(ties, 0, False))
+    group = np.cumsum(np.insert(~ties, 0, True))[tied]
+    some = table.take(pa.array(order[tied]))
+    columns = [column for name in content for column in _sortable(some.column(name))]
+    compared = pa.table([pa.array(group), *columns], names=[str(place) for place in range(len(columns) + 1)])
+    ascending: list[tuple[str, Any]] = [(name, "ascending") for name in compared.column_names]
+    places = pc.sort_indices(compared, sort_keys=ascending).to_numpy()
+    order[tied] = order[tied][places]
+    return order
+
+
+def _sortable(column: pa.ChunkedArray) -> list[Any]:
+    """Return columns that sort as Spark sorts one: NULL first, NaN after all numbers, and 0 and −0 alike."""
+    nulls = [column.is_valid()] if column.null_count else []
+    if not pa.types.is_floating(column.type):
+        return [*nulls, column]
+    values = column.combine_chunks().cast(pa.float64())
+    floats = values.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+    bits = floats.view(np.int64)
+    ordered = np.where(np.isnan(floats), _AFTER_ALL, bits ^ ((bits >> 63) & _AFTER_ALL))
+    return [*nulls, pa.array(ordered)]
+
+
+def _encoded(table: pa.Table) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())
+
+
+def _runs_in(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, pa.Table]]:
+    """Yield the runs in sorted rows, each with its partition and the key of its first row."""
+    place: tuple[Any, ...] | None = None
+    pieces: list[bytes] = []
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in (*ORDER[:-1], "blob")]
+        for *found, blob in zip(*columns, strict=True):
+            if place is not None and place != tuple(found):
+                yield place[0], place[1], _decoded(pieces)
+                pieces = []
+            place = tuple(found)
+            pieces.append(blob)
+    if place is not None:
+        yield place[0], place[1], _decoded(pieces)
+
+
+def _decoded(pieces: Sequence[bytes]) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(b"".join(pieces))).read_all()
