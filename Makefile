@@ -24,7 +24,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 check: lint ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
 	TIDEGATE_HYPOTHESIS=quick $(PYTEST) -m "not heavy"
 
-OTHERS := java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser archive
+OTHERS := java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc redis prometheus storage browser archive
 
 test: lint $(OTHERS) ## lint, types, all tests (a quarter of an hour)
 	$(PYTEST)
@@ -68,7 +68,7 @@ lock: install ## choose the newest versions that pyproject.toml allows
 	  --allow-unsafe --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv .s3_server demo dist tests/*/jars tests/server/java/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .s3_server demo dist tests/*/jars tests/server/java/jars tests/server/kafka/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv
@@ -76,7 +76,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser archive
+.PHONY: java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc redis prometheus storage browser archive
 java:
 	@scripts/need java
 
@@ -139,6 +139,8 @@ storage: install
 	@$(BIN)/python -m tests.s3_server
 
 kafka: tests/kafka/jars/fetched
+
+kafka-programs: tests/server/kafka/java/jars/fetched
 
 artemis: tests/artemis/jars/fetched
 

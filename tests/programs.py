@@ -21,7 +21,7 @@ from typing import Any
 # What `make check` has to do without, by the name of the file that is run.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _JAVA = ("java", "mvn", "spark-class", "spark-submit")
-FOREIGN = frozenset((*_BROWSERS, *_JAVA, "initdb", "mariadbd", "node", "npm", "pg_ctl", "redis-server"))
+FOREIGN = frozenset((*_BROWSERS, *_JAVA, "initdb", "kcat", "mariadbd", "node", "npm", "pg_ctl", "redis-server"))
 # Spark starts the Java of this folder in a test without a mark: it says what is wrong, and ends.
 NO_JAVA = Path(__file__).parent / "no_java"
 

@@ -176,6 +176,26 @@ class StoreContract:
         assert str(document) in str(damaged)
         assert str(damaged).endswith("it makes no sense; ask an operator")
 
+    def test_events_before_a_number_are_deleted_whatever_they_are_stored_with(self, store: OpenedStore) -> None:
+        append(store.log, [b"a", b"b", b"c"], [b"d", b"e"])
+        rows_before = everything(store.log)
+        from_second = rows_before[1]
+        store.log.delete_before(from_second.sequence_number)
+        assert store.log.begin_sequence_number == from_second.sequence_number
+        for _ in range(2):
+            assert everything(store.log) == rows_before[1:]
+            assert store.log.begin_sequence_number == from_second.sequence_number
+            assert store.log.sequence_at_time(0, inclusive=True) == from_second.sequence_number
+            assert store.log.sequence_after_offset(-1, inclusive=False) == from_second.sequence_number
+            assert not store.log.is_empty
+            store.reopen()
+        store.log.delete_before(0)
+        assert everything(store.log) == rows_before[1:], "what is deleted stays deleted"
+        (stored,) = append(store.log, [b"f"])
+        assert [row.event for row in everything(store.log)] == [b"b", b"c", b"d", b"e", b"f"]
+        store.log.delete_before(stored.first_sequence_number + 1)
+        assert store.log.is_empty
+
     def test_what_is_due_is_deleted_and_the_numbering_continues(self, store: OpenedStore) -> None:
         append(store.log, [b"a", b"b"])
         last = store.log.last_offset, store.log.last_enqueued_time_ms, store.log.next_sequence_number

@@ -159,7 +159,7 @@ def test_an_append_in_progress_is_not_shown(tmp_path: Path, clock: SetClock) -> 
     log.close()
 
 
-@given(numbers=st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 8), log_id=st.binary(min_size=16, max_size=16))
+@given(numbers=st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 9), log_id=st.binary(min_size=16, max_size=16))
 def test_facts_travel_unchanged(numbers: tuple[int, ...], log_id: bytes) -> None:
     encoded = b"x" * 3 + b"".join(number.to_bytes(8, "little", signed=True) for number in numbers[:6])
     encoded += log_id + b"".join(number.to_bytes(8, "little", signed=True) for number in numbers[6:])

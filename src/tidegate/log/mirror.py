@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
@@ -25,39 +26,40 @@ from tidegate.log.log_writer import WriteFailure
 from tidegate.log.partition_log import READERS, PartitionLog
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery
+from tidegate.log.retention import Floor
 from tidegate.log.segment import SegmentName
 from tidegate.log.segment_table import LogState, SegmentTable
 
 _logger = logging.getLogger(__name__)
-_FACTS = Struct("<qqqqqq16sqq")
+_FACTS = Struct("<qqqqqq16sqqq")
 FACTS_BYTES = _FACTS.size
 _Result = TypeVar("_Result")
 
 
 class LogFacts(NamedTuple):
-    """What is durable, and the segment that is written to."""
+    """What is durable, the segment that is written to, and the number before which events were deleted on request."""
 
     end: Acknowledged
     last_segment: SegmentName
+    floor: int = 0
 
     def encode(self) -> bytes:
         """Return the facts as FACTS_BYTES bytes."""
-        return _FACTS.pack(*self.end[:4], *self.end.begin, self.end.log_id, *self.last_segment)
+        return _FACTS.pack(*self.end[:4], *self.end.begin, self.end.log_id, *self.last_segment, self.floor)
 
     @classmethod
     def decode(cls, data: bytes | memoryview, at: int = 0) -> LogFacts:
         """Return the facts that `encode` was given."""
-        position, number, offset, time_ms, begin_position, begin, log_id, last_position, last = _FACTS.unpack_from(
-            data, at
-        )
+        fields = _FACTS.unpack_from(data, at)
+        position, number, offset, time_ms, begin_position, begin, log_id, last_position, last, floor = fields
         end = Acknowledged(position, number, offset, time_ms, SegmentName(begin_position, begin), log_id)
-        return cls(end, SegmentName(last_position, last))
+        return cls(end, SegmentName(last_position, last), floor)
 
 
 def facts_of(log: PartitionLog) -> LogFacts:
     """Return what is durable in an open log."""
     table, end = log.snapshot()
-    return LogFacts(end, table.names[-1])
+    return LogFacts(end, table.names[-1], log.floor.sequence_number)
 
 
 class LogOwner(Protocol):
@@ -89,6 +91,7 @@ class LogMirror(PartitionLog):
         self._is_closed = False
         self._state = LogState(self._segments(Path(directory), facts), facts.end, None)
         self._reader = LogReader(self._state)
+        self.floor = Floor(facts.floor)
 
     def _segments(self, directory: Path, facts: LogFacts) -> SegmentTable:
         try:
@@ -105,6 +108,7 @@ class LogMirror(PartitionLog):
         state = self._state
         with self._updating:
             known = state.end
+            self.floor.sequence_number = self.floor.above(facts.floor)
             if (facts.end.end_position, facts.end.begin) <= (known.end_position, known.begin):
                 return
             if facts.last_segment != state.names[-1]:
@@ -193,7 +197,7 @@ class LogMirror(PartitionLog):
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> list[EventBatch] | None:
         """Return recent events, None if they are not; see `PartitionLog.read_cached`."""
-        if not self._reader.is_recent(sequence_number):
+        if not self._reader.is_recent(self.floor.above(sequence_number)):
             return None
         return self.read_batches(sequence_number, max_bytes=max_bytes, max_events=max_events)
 
@@ -207,19 +211,21 @@ class LogMirror(PartitionLog):
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> list[EventBatch]:
         """Return durable events; see `PartitionLog.read_batches`."""
-        return self._reading(lambda: self._reader.read_events(sequence_number, max_bytes, max_events))
+        return self._reading(
+            lambda: super(LogMirror, self).read_batches(sequence_number, max_bytes=max_bytes, max_events=max_events)
+        )
 
     def read_record_batches(self, sequence_number: int, *, max_bytes: int) -> RecordBatches:
         """Return durable events as record batches; see `PartitionLog.read_record_batches`."""
-        return self._reading(lambda: self._reader.read_record_batches(sequence_number, max_bytes))
+        return self._reading(partial(super().read_record_batches, sequence_number, max_bytes=max_bytes))
 
     def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
         """Find a position; see `PartitionLog.sequence_after_offset`."""
-        return self._reading(lambda: self._reader.sequence_after_offset(offset, inclusive))
+        return self._reading(partial(super().sequence_after_offset, offset, inclusive=inclusive))
 
     def sequence_at_time(self, enqueued_time_ms: int, *, inclusive: bool) -> int:
         """Find a position; see `PartitionLog.sequence_at_time`."""
-        return self._reading(lambda: self._reader.sequence_at_time(enqueued_time_ms, inclusive))
+        return self._reading(partial(super().sequence_at_time, enqueued_time_ms, inclusive=inclusive))
 
     def _reading(self, read: Callable[[], _Result]) -> _Result:
         """Read, and read again if it failed because retention has deleted segments that were still known here."""

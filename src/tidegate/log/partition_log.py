@@ -36,7 +36,7 @@ from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
 from tidegate.log.log_writer import LogWriter, WriteFailure
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
-from tidegate.log.retention import SEGMENTS, Retention, RetentionLimits, segment_bytes_for
+from tidegate.log.retention import SEGMENTS, Floor, Retention, RetentionLimits, segment_bytes_for
 from tidegate.log.segment import SparseIndex
 from tidegate.log.segment_table import LogState, SegmentTable
 from tidegate.log.tail_writer import TailWriter
@@ -67,6 +67,7 @@ class PartitionLog:
         self._writer = writer
         self._reader = LogReader(state)
         self._retention = Retention(state, writer, self._reader)
+        self.floor = Floor.read(state.directory, state.end.next_sequence_number)
 
     @classmethod
     def open(
@@ -93,7 +94,7 @@ class PartitionLog:
 
         Raises:
             DirectoryLocked: Another process has the log open.
-            FileDamaged: The record of what was acknowledged is damaged; the message says what to do.
+            FileDamaged: The record of what was acknowledged, or deleted, is damaged; the message says what to do.
             LogError: The log cannot be read or written.
         """
         path = Path(directory)
@@ -157,7 +158,7 @@ class PartitionLog:
     @property
     def begin_sequence_number(self) -> int:
         """The sequence number of the oldest retained event; next_sequence_number if there is none."""
-        return self._state.end.begin.base_sequence_number
+        return max(self._state.end.begin.base_sequence_number, self.floor.sequence_number)
 
     @property
     def next_sequence_number(self) -> int:
@@ -266,7 +267,7 @@ class PartitionLog:
 
         Raises LogDamaged, LogError.
         """
-        return self._reader.entries(sequence_number)
+        return self._reader.entries(self.floor.above(sequence_number))
 
     def read_cached(
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
@@ -275,6 +276,7 @@ class PartitionLog:
 
         Raises LogDamaged, LogError.
         """
+        sequence_number = self.floor.above(sequence_number)
         if not self._reader.is_recent(sequence_number):
             return None
         return self._reader.read_events(sequence_number, max_bytes, max_events)
@@ -283,7 +285,7 @@ class PartitionLog:
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> Future[list[EventBatch]]:
         """Begin what `read_batches` does in a thread that waits for the disk, and return its future."""
-        return READERS.submit(self._reader.read_events, sequence_number, max_bytes, max_events)
+        return READERS.submit(self._reader.read_events, self.floor.above(sequence_number), max_bytes, max_events)
 
     def read_batches(
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
@@ -296,7 +298,7 @@ class PartitionLog:
             LogDamaged: The event at sequence_number cannot be read. Intact events before damage are returned first.
             LogError: The log cannot be read.
         """
-        return self._reader.read_events(sequence_number, max_bytes, max_events)
+        return self._reader.read_events(self.floor.above(sequence_number), max_bytes, max_events)
 
     def read_record_batches(self, sequence_number: int, *, max_bytes: int) -> RecordBatches:
         """Return durable events as record batches, those that came as such untouched.
@@ -304,21 +306,21 @@ class PartitionLog:
         The first batch may begin before sequence_number, as clients of Kafka expect. However small max_bytes is, one
         batch is returned if there is one. Raises LogDamaged, LogError.
         """
-        return self._reader.read_record_batches(sequence_number, max_bytes)
+        return self._reader.read_record_batches(self.floor.above(sequence_number), max_bytes)
 
     def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
         """Return the sequence number of the first event with an offset > `offset` (>= when inclusive).
 
         next_sequence_number if there is none.
         """
-        return self._reader.sequence_after_offset(offset, inclusive)
+        return self.floor.above(self._reader.sequence_after_offset(offset, inclusive))
 
     def sequence_at_time(self, enqueued_time_ms: int, *, inclusive: bool) -> int:
         """Return the sequence number of the first event enqueued after the time (at it or after when inclusive).
 
         next_sequence_number if there is none.
         """
-        return self._reader.sequence_at_time(enqueued_time_ms, inclusive)
+        return self.floor.above(self._reader.sequence_at_time(enqueued_time_ms, inclusive))
 
     # -- retention and closing
 
@@ -393,8 +395,15 @@ class PartitionLog:
         return deleted
 
     def delete_before(self, sequence_number: int) -> None:
-        """Delete the segments whose events are all before a number. Raises LogError."""
+        """Delete the events before a number: they can no longer be read, and whole segments of them go at once.
+
+        Raises LogError.
+        """
         self.roll(max_bytes=0)
+        try:
+            self.floor.rise(min(sequence_number, self.next_sequence_number))
+        except OSError as error:
+            raise LogError(f"events of {self.directory} cannot be deleted: {error}") from error
         self.apply_retention(max_bytes=0, keep_from=sequence_number)
 
     def document(self, name: str, *, advice: str) -> FolderDocument:

@@ -241,7 +241,7 @@ class PartitionStore(Protocol):
         """
 
     def delete_before(self, sequence_number: int) -> None:
-        """Delete the events before a number, as far as whole pieces of the store allow. May wait. Raises LogError."""
+        """Delete the events before a number, which nobody is given from then on. May wait. Raises LogError."""
 
     def document(self, name: str, *, advice: str) -> Document:
         """Return a document that is kept with the partition, and lost with it.

@@ -212,7 +212,7 @@ class TopicsApi:
         return answered({"results": results})
 
     async def delete_records(self, session: Session, header: RequestHeader, body: Message) -> Later:
-        """Delete events before an offset, by whole segments."""
+        """Delete events before an offset, for clients of all protocols."""
         topics = []
         for topic in body.topics:
             rows = []
