@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +73,12 @@ def test_the_package_for_spark_imports_nothing_before_it_is_used() -> None:
     # An installed Tidegate names the Python of executors as the interpreter starts.
     found = loaded_by("tidegate.spark") - loaded_by("tidegate")
     assert found == {"tidegate.lazy", "tidegate.spark"}
+
+
+def test_an_older_pyspark_is_named_with_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text('__version__ = "3.5.7"\n')
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from tidegate.spark import sql"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("tidegate.spark.PySparkTooOld: PySpark 3.5.7 is installed, and Tidegate needs 4.0 to 4.3")

@@ -1,8 +1,6 @@
 """The only code that uses Spark: the `eventhubs` data source for Spark's own users, and the runner of a job's tasks."""
 
-from typing import TYPE_CHECKING
-
-import pyspark
+from typing import TYPE_CHECKING, Any
 
 from tidegate.lazy import lazy_names
 
@@ -11,15 +9,16 @@ class PySparkTooOld(ImportError):
     """The installed PySpark is older than those that Tidegate works with."""
 
 
-def _check_pyspark(version: str) -> None:
+def _check_pyspark() -> None:
+    import pyspark
+
+    version = pyspark.__version__
     if version.partition(".")[0].isdecimal() and int(version.partition(".")[0]) < 4:
         raise PySparkTooOld(
             f'PySpark {version} is installed, and Tidegate needs 4.0 to 4.3: pip install "tidegate[spark]", and a '
             "cluster of the same version"
         )
 
-
-_check_pyspark(pyspark.__version__)
 
 if TYPE_CHECKING:
     from tidegate.spark.queries.evaluation import rejected, sql
@@ -33,7 +32,13 @@ if TYPE_CHECKING:
     from tidegate.spark.streaming.query import StreamingQuery, StreamingQueryFailed
     from tidegate.spark.streaming.sinks import UnknownFormat
 else:
-    __getattr__, __dir__ = lazy_names(__name__)
+    _find, __dir__ = lazy_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        if not name.startswith("__"):
+            _check_pyspark()
+        return _find(name)
+
 
 __all__ = [
     "CheckpointMismatch",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from tidegate.client import (
 )
 from tidegate.client.event import Details
 from tidegate.connectors.inputs.hub_topic import ANY_CLUSTER, ClusterAccess, EventsGone, HubTopic, TopicUnreachable
-from tidegate.connectors.inputs.schema_registry import SchemaRegistry
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.connectors.model.messages import Messages, bodies
@@ -36,6 +35,10 @@ from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqu
 from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 from tidegate.retrying import BackOff, call_again
+
+if TYPE_CHECKING:
+    # Spark's source reads hubs in processes of its own, and would load pydantic in each.
+    from tidegate.connectors.inputs.schema_registry import SchemaRegistry
 
 _logger = logging.getLogger(__name__)
 _LOG_ID_FILE = "log-id"

@@ -5,7 +5,8 @@ pattern to an automaton and reads each text once: https://swtch.com/~rsc/regexp/
 backreferences, atomic groups and possessive quantifiers. A pattern that needs those, or that the two dialects read
 differently, goes to an engine that backtracks, with a time limit for each text; a text that takes longer fails.
 
-Patterns are those of Python's `re` with IGNORECASE, DOTALL and ASCII, whichever engine runs them.
+Patterns are those of Python's `re` with IGNORECASE, DOTALL and ASCII, whichever engine runs them; `\\B` fits an empty
+text, as in Python 3.14 and .NET.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _READ_DIFFERENTLY = re.compile(
     r"""
       [^\x00-\x7F]       # ignoring case, RE2 folds letters outside of ASCII, too
     | \\[0-9xuUN]        # escapes of characters (see above), octal numbers and backreferences
-    | \\B                # fits an empty text for RE2
+    | \\B                # RE2 may find it inside a letter of several bytes
     | \{,                # {,n}: RE2 takes it literally
     | \[:                # [:alpha:] is a class of POSIX for RE2
     | \(\?(?!:|P<)       # flags, lookaround and atomic groups
