@@ -10,7 +10,7 @@ const CROSSHAIR = "page";
 /** What a mark means, and how its line looks: the legend of a page's charts. */
 export const MARKS = {
   "started again": { colour: "--warn", dash: [2, 2], meaning: "the job's process began again" },
-  "new query": { colour: "--s3", dash: [7, 3], meaning: "results from here on are those of another query" },
+  "new version": { colour: "--s3", dash: [7, 3], meaning: "results from here on are those of another query or event-ordering policy" },
 };
 const style = () => getComputedStyle(document.documentElement);
 const DESCRIBED_EVERY_MS = 10_000;
@@ -112,6 +112,7 @@ export class TimeChart {
   constructor(figure, { names, unit = "", height = 190, threshold = null }) {
     Object.assign(this, { figure, names, unit, height, threshold, data: null, marks: [], plot: null });
     this.isVisible = true;
+    this.labelsMarks = true;
     this.isBehind = false;
     this.describedAt = -Infinity;
     this.place = element("div", { role: "img", class: "plot" });
@@ -243,6 +244,7 @@ export class TimeChart {
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
+      if (!this.labelsMarks) continue;
       // Labels of marks that are close to each other go below each other.
       const width = ctx.measureText(what).width;
       const left = Math.min(x + 3 * devicePixelRatio, bbox.left + bbox.width - width);

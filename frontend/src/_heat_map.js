@@ -19,7 +19,8 @@ export class HeatMap extends TimeChart {
    */
   constructor(figure, { what, unit, isLogarithmic = false }) {
     super(figure, { names: [], unit });
-    Object.assign(this, { what, isLogarithmic, seconds: 10 });
+    // The page's legend names the marks; their labels would hide cells.
+    Object.assign(this, { what, isLogarithmic, seconds: 10, labelsMarks: false });
     this.says = element("p", { class: "note heat-value" });
     this.key = element("p", { class: "legend note" });
     this.place.after(this.says, this.key);

@@ -24,7 +24,7 @@ const shown = { times: [], columns: CHARTS.map(({ names }) => names.map(() => []
 function add(data) {
   shown.seconds = data.seconds;
   shown.times.push(...data.times);
-  shown.marks.push(...data.restarts.map((at) => ({ at, what: "started again" })), ...data.queryChanges.map((at) => ({ at, what: "new query" })));
+  shown.marks.push(...data.restarts.map((at) => ({ at, what: "started again" })), ...data.queryChanges.map((at) => ({ at, what: "new version" })));
   CHARTS.forEach(({ kind, names }, at) => names.forEach((name, column) => {
     shown.columns[at][column].push(...(data[kind][name] ?? data.times.map(() => null)));
   }));

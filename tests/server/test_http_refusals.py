@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from tidegate.hub.errors import ServerBusy, Unauthorized
-from tidegate.server.context.metrics import ServerMetrics
+from tidegate.server.context.metrics import ErrorKind, ServerMetrics, TimedCounts
 from tidegate.server.http.refusals import MAX_LOGGED_A_MINUTE, HttpRefusals
 
 
@@ -46,3 +46,24 @@ def test_who_tries_for_ever_does_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     refusals.record(request(), ServerBusy("try again"))
     assert len(lines(caplog)) == MAX_LOGGED_A_MINUTE + 2
     assert metrics.refusals == {"com.microsoft:server-busy": 1002}
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("com.microsoft:server-busy", ErrorKind.THROTTLED),
+        ("kafka:throttling_quota_exceeded", ErrorKind.THROTTLED),
+        ("amqp:resource-limit-exceeded", ErrorKind.QUOTA),
+        ("amqp:internal-error", ErrorKind.SERVER),
+        ("kafka:kafka_storage_error", ErrorKind.SERVER),
+        ("amqp:not-found", ErrorKind.USER),
+    ],
+)
+def test_a_refusal_counts_for_its_hub_under_the_service_s_name(condition: str, kind: ErrorKind) -> None:
+    now_s = 1000.0
+    metrics = ServerMetrics(errors=TimedCounts(lambda: now_s))
+    metrics.refuse(condition, "eh1", 2)
+    now_s += 60
+    metrics.refuse(condition, "eh1")
+    assert metrics.errors.of((kind, "eh1"), 960, 60, 3) == [2, 1, 0]
+    assert metrics.errors.of((kind, ""), 960, 60, 1) == [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -69,8 +70,14 @@ def test_bytes_and_refusals_are_counted_by_the_minute_and_by_hub(api: Api, arm_s
     by_hub = totals("&$filter=EntityName eq 'sized'")
     assert by_hub["IncomingBytes"] == arm_server.namespace.event_hub("sized").partitions[0].log.last_offset > 0
     assert (by_hub["OutgoingBytes"], by_hub["ThrottledRequests"], by_hub["UserErrors"]) == (700, 3, 0)
+    # A publication without a token is its hub's.
+    connection = http.client.HTTPConnection("127.0.0.1", arm_server.http_port)
+    connection.request("POST", "/Sized/messages", b"{}")
+    assert connection.getresponse().status == 401
+    connection.close()
+    assert totals("&$filter=EntityName eq 'sized'")["UserErrors"] == 1
     # What names no hub counts for the namespace.
-    assert totals()["UserErrors"] >= 1
+    assert totals()["UserErrors"] >= 2
     assert totals()["ThrottledRequests"] == 3
 
 
