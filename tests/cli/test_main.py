@@ -53,3 +53,10 @@ def test_the_table_s_line_is_the_command_s_own_and_its_help_has_an_example(name:
         command = main.get_command(context, name)
     assert command is not None
     assert (command.help or "").splitlines()[0] == COMMANDS[name]
+
+
+def test_the_hub_starts_without_the_packages_of_any_extra() -> None:
+    packages = "{'azure', 'numpy', 'pyarrow', 'psycopg', 'obstore'}"
+    program = f"import sys, tidegate.cli.up; print(*sorted({packages} & {{*sys.modules}}))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []

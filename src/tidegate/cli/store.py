@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from tidegate.checkpoints.blob import BlobCheckpoints
 from tidegate.cli.management import Connection, NamespaceClient
 from tidegate.cli.output import output_option, show
 from tidegate.client import ConnectionString, HubClient
@@ -198,6 +197,8 @@ class _Source:
 
     def translate(self, container: str) -> int:
         """Translate checkpoints to the numbers of the cluster, and return how many. Raises CheckpointError."""
+        from tidegate.checkpoints.blob import BlobCheckpoints  # an extra: `tidegate up` does without
+
         shifts = {
             (hub.name.lower(), str(partition)): first
             for hub in self.hubs
