@@ -408,7 +408,8 @@ class KafkaLog:
     def _from_tail(self, sequence_number: int, max_bytes: int, max_events: int) -> list[EventBatch] | None:
         """Return the events if they are among the last ones, None if they have to be fetched."""
         with self._lock:
-            if sequence_number > self._last or self._begin > self._last:
+            sequence_number = max(sequence_number, self._begin)  # what was deleted may still be held here
+            if sequence_number > self._last:
                 return []
             if sequence_number < self._tail_from or not self._tail:
                 return None
