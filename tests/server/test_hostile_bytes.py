@@ -164,7 +164,7 @@ def test_a_body_in_tiny_chunks_does_not_hold_up_others(hub: LimitedHub) -> None:
     """Its chunks are parsed in small portions, between which other connections have their turns."""
     head = b"POST /eh1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: " + hub.token.encode()
     head += b"\r\nTransfer-Encoding: chunked\r\n\r\n"
-    waited = []
+    answers = 0
     done = threading.Event()
 
     def send() -> None:
@@ -174,16 +174,14 @@ def test_a_body_in_tiny_chunks_does_not_hold_up_others(hub: LimitedHub) -> None:
         done.set()
 
     sender = threading.Thread(target=send)
-    started = time.monotonic()
     sender.start()
     while not done.is_set():
-        asked = time.monotonic()
         with urllib.request.urlopen(f"http://{hub.http[0]}:{hub.http[1]}/health", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
-        waited.append(time.monotonic() - asked)
-    took = time.monotonic() - started
+        answers += 1
     sender.join()
-    assert max(waited) < took / 4
+    # A hub that parsed all of it at once would answer before, after, or not at all meanwhile.
+    assert answers > 3
 
 
 WEB_SOCKET_FRAMES = {
