@@ -43,6 +43,7 @@ def test_a_query_runs_until_it_is_stopped() -> None:
     running.stop()
     assert not running.isActive
     assert running.status == {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False, "notices": []}
+    assert "<th>status</th><td>Stopped</td>" in running._repr_html_()
     assert running.awaitTermination() is None
     assert running.awaitTermination(1) is True
     assert running.exception() is None

@@ -57,6 +57,10 @@ class ProgressLog:
         while len(self._reports) > self.kept:
             self._reports.popleft()
 
+    def reports(self) -> list[dict[str, Any]]:
+        """Return the latest reports as JSON, the oldest first."""
+        return list(self._reports)
+
     def recent(self) -> list[StreamingQueryProgress]:
         """Return the latest reports, the oldest first."""
         return [StreamingQueryProgress.fromJson(report) for report in list(self._reports)]

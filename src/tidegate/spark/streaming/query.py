@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from tidegate.connectors.model.retry_policy import Waiting
 from tidegate.job import JobError, Step
 from tidegate.spark.streaming.causes import cause_of
+from tidegate.spark.streaming.display import query_html
 from tidegate.spark.streaming.progress import ProgressLog
 
 _logger = logging.getLogger("tidegate.spark.stream")
@@ -243,6 +244,11 @@ class StreamingQuery:
     def recentProgress(self) -> list[StreamingQueryProgress]:
         """The latest reports, the oldest first; ``spark.sql.streaming.numRecentProgressUpdates`` of them."""
         return self._log.recent()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        status = self.status
+        return query_html(self.name or self.id, status["message"], self._log.reports(), status["notices"])
 
     def stop(self) -> None:
         """Stop the query, and return when it has ended.
