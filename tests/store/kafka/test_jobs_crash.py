@@ -145,7 +145,7 @@ def test_a_job_that_is_killed_with_its_broker_gives_the_bytes_of_the_embedded_lo
     cars.publish(300)
     killed = write_job(tmp_path / "killed", gateway.connection_string)
     out = killed.parent / "rows.jsonl"
-    for life in range(3):
+    for life in range(2):
         before = size_of(out)
         command = [*TIDEGATE, "job", "run", str(killed), "--placement", "process"]
         with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
