@@ -213,3 +213,14 @@ def test_a_field_that_no_version_has_is_a_mistake_of_the_caller() -> None:
 def test_every_request_of_the_table_has_a_name() -> None:
     assert {int(api) for api in Api} == set(VERSIONS)
     assert all(api.name.replace("_", "") in schemas.MESSAGES.upper() for api in Api)
+
+
+@pytest.mark.parametrize(("version", "null"), [(2, b"\xff\xff\xff\xff"), (7, b"\0")])
+def test_an_array_that_cannot_be_null_is_empty_instead(version: int, null: bytes) -> None:
+    frame = encode_request(Api.CREATE_TOPICS, version, 1, None, {"topics": [], "timeout_ms": 7})[4:]
+    empty = b"\0\0\0\0" if version == 2 else b"\1"
+    at = frame.rindex(empty + b"\0\0\0\7")
+    found = parse_request(parse_header(frame), frame[:at] + null + frame[at + len(empty) :])
+    assert (found.topics, found.timeout_ms) == ([], 7)
+    asked = encode_request(Api.METADATA, 12, 1, None, {"topics": None})[4:]
+    assert parse_request(parse_header(asked), asked).topics is None

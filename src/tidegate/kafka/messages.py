@@ -256,11 +256,12 @@ def _struct_reader(fields: tuple[_Field, ...], version: int, flexible: bool) -> 
 
 
 def _value_reader(field: _Field, version: int, flexible: bool) -> _Read:
+    nullable = version >= field.nullable_from
     if field.type == "[]":
-        return _array_reader(_struct_reader(field.fields, version, flexible), flexible)
+        return _array_reader(_struct_reader(field.fields, version, flexible), nullable, flexible)
     if field.type.startswith("["):
-        return _array_reader(_scalar_reader(field.type[1:-1], False, flexible), flexible)
-    return _scalar_reader(field.type, version >= field.nullable_from, flexible)
+        return _array_reader(_scalar_reader(field.type[1:-1], False, flexible), nullable, flexible)
+    return _scalar_reader(field.type, nullable, flexible)
 
 
 def _scalar_reader(type_: str, nullable: bool, flexible: bool) -> _Read:
@@ -287,7 +288,7 @@ def _scalar_reader(type_: str, nullable: bool, flexible: bool) -> _Read:
     return read_or_empty
 
 
-def _array_reader(read_element: _Read, flexible: bool) -> _Read:
+def _array_reader(read_element: _Read, nullable: bool, flexible: bool) -> _Read:
     def read(data: bytes, at: int) -> tuple[list[object] | None, int]:
         if flexible:
             count, at = _read_varint(data, at)
@@ -296,7 +297,7 @@ def _array_reader(read_element: _Read, flexible: bool) -> _Read:
             (count,) = _FRAME.unpack_from(data, at)
             at += 4
         if count < 0:
-            return None, at
+            return (None if nullable else []), at
         if count > len(data) - at:
             raise IndexError(f"an array of {count} elements in {len(data) - at} bytes")
         elements = []
