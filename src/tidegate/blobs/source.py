@@ -49,7 +49,7 @@ class FolderSource:
     folder: str
 
     def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
-        """See BlobSource. Names that begin with a dot or an underscore are unfinished work, not files."""
+        """Names that begin with a dot or an underscore are unfinished work, not files."""
         found = []
         top = Path(self.folder) / prefix
         if not Path(self.folder).exists():

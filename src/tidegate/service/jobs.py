@@ -44,7 +44,7 @@ MOST_UNITS = 396
 
 
 class Jobs:
-    """See the module. A context manager: leaving it stops the processes, and the jobs run again when it is opened."""
+    """The jobs of a service. Leaving it as a context manager stops the processes; jobs run again when it is opened."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ _WATERMARK, _DELAY = "tidegate_job_watermark_timestamp_seconds", "tidegate_job_w
 
 
 class JobsCollector(Collector):
-    """See the module; `collect` is called by a scrape, in any thread."""
+    """Collects the metrics of all jobs, when a scrape asks for them, in any thread."""
 
     def __init__(self, jobs: Jobs, now_s: Callable[[], float] = time.time) -> None:
         self._jobs = jobs

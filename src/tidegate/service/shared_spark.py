@@ -61,7 +61,7 @@ class SparkUser:
 
 
 class SharedSpark:
-    """See the module. Methods are called with the service's lock held; so are the functions of users."""
+    """The process and its users. Methods are called with the service's lock held; so are the functions of users."""
 
     def __init__(self, folder: Path, settings: SharedSparkSettings, nice: int, lock: threading.RLock) -> None:
         """Prepare; nothing is started before a job needs it.

@@ -86,7 +86,7 @@ class Surroundings:
 
 
 class SupervisedJob:
-    """See the module. Its process reports to it (`ProcessEvents`); everything else is called with the lock held."""
+    """One job. Its process reports to it (`ProcessEvents`); everything else is called with the lock held."""
 
     def __init__(self, record: JobRecord, folder: Path, file: RecordFile, surroundings: Surroundings) -> None:
         self.record = record
@@ -259,7 +259,7 @@ class SupervisedJob:
             self._surroundings.changed()
 
     def begun(self) -> None:
-        """See `ProcessEvents.begun`: the start is in the journal, and a restart is not to repeat it."""
+        """The start is in the journal, and a restart is not to repeat it."""
         start = self.record.start
         if start is not None and start.pending:
             self._write_when_possible(replace(self.record, start=replace(start, pending=False)))

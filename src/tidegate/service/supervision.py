@@ -49,7 +49,7 @@ class Exit:
 
 
 class Supervision:
-    """See the module. Times are seconds of a clock that never goes back."""
+    """What to do about one process. Times are seconds of a clock that never goes back."""
 
     def __init__(self, state: JobState, reason: str | None = None) -> None:
         self.state = state

@@ -244,7 +244,7 @@ class Deployments:
         return ()
 
     def delete_group(self, group: str) -> None:
-        """See ResourceProvider. The group's record goes with its deployments."""
+        """The group's record goes with its deployments."""
 
     def _list(self, request: ArmRequest) -> ArmAnswer:
         key = request.group.lower()

@@ -158,7 +158,7 @@ class Monitor:
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
-        """See ResourceProvider. It has no resources of its own."""
+        """It has no resources of its own."""
         return []
 
     def delete_group(self, group: str) -> None:

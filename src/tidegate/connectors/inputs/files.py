@@ -191,7 +191,7 @@ class FileRange:
     body_format: Format = JSON
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``; events of small files are combined into one run."""
+        """Events of small files are combined into one run."""
         waiting: list[Events] = []
         count = 0
         for part in self.parts:
@@ -363,7 +363,7 @@ class FilesInput(FileSettings, StreamInput):
         return FilesLog(self, opening)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
-        """See ``StreamInput.arrival_estimate``; None if arrivals are not modification times: those follow no clock."""
+        """None if arrivals are not modification times: those follow no clock."""
         if not self.estimate_arrival or self.format == CAPTURE or self.arrival_column is not None:
             return None
         return ArrivalEstimate(self.idle_after_s, seen_within_s=LOOK_EVERY_S)
@@ -404,7 +404,7 @@ class FilesLog:
     # InputLog
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``; takes in new files."""
+        """Takes in new files."""
         if self._definition.watch and time.monotonic() - self._looked_at_s >= LOOK_EVERY_S:
             self._look()
         if not self._files:  # no file has been found, so the partitions are unknown

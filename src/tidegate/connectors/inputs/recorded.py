@@ -168,7 +168,7 @@ class RecordedLog:
             raise InputError(f"cannot read the recorded log {path}: {error.strerror}") from error
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``; a recording is complete."""
+        """A recording is complete."""
         return {
             partition: PartitionEnd(
                 self._begin(partition), self._begin(partition) + len(events), END_OF_TIME, complete=True

@@ -38,7 +38,7 @@ class Console:
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: there are no rows beyond the mark."""
+        """There are no rows beyond the mark."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         return []

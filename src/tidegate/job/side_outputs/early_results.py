@@ -82,7 +82,7 @@ class CutLog:
         self._settled = {}
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``; ``passed`` then says of each partition whether everything before the cut is known."""
+        """``passed`` then says of each partition whether everything before the cut is known."""
         self.passed = {}
         return {partition: self._cut(partition, end) for partition, end in self._log.ends().items()}
 

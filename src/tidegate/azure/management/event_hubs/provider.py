@@ -105,11 +105,11 @@ class EventHubProvider:
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
-        """See ResourceProvider. There is one namespace, and every group shows it."""
+        """There is one namespace, and every group shows it."""
         return [self._resource(subscription, group)]
 
     def delete_group(self, group: str) -> None:
-        """See ResourceProvider. The namespace belongs to Config.json, so it and its event hubs stay."""
+        """The namespace belongs to Config.json, so it and its event hubs stay."""
 
     def _list(self, request: ArmRequest) -> ArmAnswer:
         return ArmAnswer(body={"value": [self._resource(request.subscription, request.group)]})

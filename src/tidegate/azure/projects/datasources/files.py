@@ -90,7 +90,7 @@ class BlobStorage(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``; only a container has a counterpart in the service, a folder has not."""
+        """Only a container has a counterpart in the service, a folder has not."""
         path = str(section.get("path", ""))
         if section["type"] not in ("files", "reference", "deltalake") or not path.startswith("az://"):
             return None

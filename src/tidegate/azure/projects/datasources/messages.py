@@ -144,7 +144,7 @@ class IotHub(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``. The name of the IoT hub is that of its endpoint's entity."""
+        """The name of the IoT hub is that of its endpoint's entity."""
         if section["type"] != "iothub":
             return None
         parts = parts_of(section["connection_string"])
@@ -187,7 +187,7 @@ class Kafka(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``; a namespace of Event Hubs is reached as the output `eventhub` there."""
+        """A namespace of Event Hubs is reached as the output `eventhub` there."""
         if section["type"] != "kafka" or section.get("bootstrap_servers") is None:
             return None
         security = str(section["security_protocol"])
@@ -329,7 +329,7 @@ class AzureFunction(DataSource):
     max_batch_count: int | None = Field(default=None, alias="MaxBatchCount")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``; the connection string is the function's URL, if it is not in Azure."""
+        """The connection string is the function's URL, if it is not in Azure."""
         url = secrets.connection_string(endpoint.name) or self._url()
         if url is None:
             example = f"https://APP{_DOMAIN}{_ROUTE}FUNCTION"
@@ -351,7 +351,7 @@ class AzureFunction(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``; a webhook is a function if its URL is one of Azure's."""
+        """A webhook is a function if its URL is one of Azure's."""
         if section["type"] != "webhook":
             return None
         url = urlsplit(section["url"])
@@ -383,7 +383,7 @@ class PowerBi(DataSource):
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``: a project signs in as a person, so here it needs the push URL."""
+        """A project signs in as a person, so here it needs the push URL."""
         url = secrets.connection_string(endpoint.name)
         if url is None:
             because = (
@@ -394,5 +394,5 @@ class PowerBi(DataSource):
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
-        """See ``DataSource.of_section``. The service makes a dataset of its own; a push URL names no dataset to it."""
+        """The service makes a dataset of its own; a push URL names no dataset to it."""
         return {"AuthenticationMode": "UserToken"} if section["type"] == "powerbi" else None

@@ -67,7 +67,7 @@ class SqlDatabase(DataSource):
         return section
 
     def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.reference_section``. The database is one that can be read here, by its connection string."""
+        """The database is one that can be read here, by its connection string."""
         connection = secrets.connection_string(endpoint.name)
         if connection is None:
             described = f"reference data from the database {self.database} of {self.server}"
@@ -173,7 +173,7 @@ class PostgreSql(DataSource):
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``. A password is enough for the project's own database."""
+        """A password is enough for the project's own database."""
         connection = secrets.connection_string(endpoint.name)
         password = secrets.password(endpoint.name) or given(self.password)
         if connection is None and password is not None and self.server:
@@ -209,7 +209,7 @@ class Synapse(DataSource):
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``; it is found as a SQL Database is."""
+        """It is found as a SQL Database is."""
         password = secrets.password(endpoint.name) or given(self.password)
         connection = secrets.connection_string(endpoint.name) or sql_server_url(
             self.server, self.database, self.user, password

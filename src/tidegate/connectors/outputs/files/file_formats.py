@@ -371,7 +371,7 @@ class ColumnFiles(FileFormat):
         return self.encoded(self.table(chunks))
 
     def file_of_rows(self, rows: ResultRows) -> bytes:
-        """See ``FileFormat.file_of_rows``; the way by a chunk would copy the columns twice."""
+        """The way by a chunk would copy the columns twice."""
         return self.encoded(arrow_table(rows, self._types)[0])
 
     @abstractmethod

@@ -138,7 +138,7 @@ class FolderPlace:
             return [f"{folder}/{one.name}" for one in path.iterdir() if one.is_file()] if path.is_dir() else []
 
     def read_guarded(self, name: str) -> tuple[bytes | None, str]:
-        """See ``FilePlace.read_guarded``; the folder of the file is locked from now on."""
+        """The folder of the file is locked from now on."""
         path = self._path / name
         if self._lock is None:
             with self._trouble(path.parent):
@@ -209,7 +209,7 @@ class StorePlace:
         return self.read_guarded(name)[0]
 
     def move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """See ``FilePlace.move``; a store copies, which the job does not wait for."""
+        """A store copies, which the job does not wait for."""
         self.settle()
         self._moves = list(moves)
         self._moving = self._mover.submit(self._move_now, self._moves)
@@ -240,7 +240,7 @@ class StorePlace:
         self.delete([name for name, _ in moves])
 
     def delete(self, names: Sequence[str]) -> None:
-        """See ``FilePlace.delete``; stores take many names in a request, and may stop at one that does not exist."""
+        """Stores take many names in a request, and may stop at one that does not exist."""
 
         def delete(some: str | list[str]) -> None:
             self._on_store(names[0], lambda store: store.api.delete(store.handle, some))

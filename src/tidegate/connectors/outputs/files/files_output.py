@@ -355,7 +355,7 @@ class FilesOfResults:
         return rejected
 
     def close(self) -> None:
-        """See ``Output.close``; rows that are committed and wait for more become files now."""
+        """Rows that are committed and wait for more become files now."""
         try:
             if self._planned is None and self._definition.write_mode == "append" and self._state.pending:
                 self._committer.commit(self._plan(everything=True))

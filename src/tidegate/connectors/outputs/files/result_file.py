@@ -315,7 +315,7 @@ class ResultFile:
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: there are no rows beyond the mark."""
+        """There are no rows beyond the mark."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         rejected, self._rejected_rows = self._rejected_rows, []

@@ -613,7 +613,7 @@ class HubOutput:
             self._producer = None
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``; the number of rows dropped among them is unknown."""
+        """The number of rows dropped among them is unknown."""
         more = sum(self._stored[partition] - dealt for partition, dealt in self._dealt.items())
         self._mark["rows"] += more
         self._mark["sent"] = dict(self._stored)

@@ -235,7 +235,7 @@ class HttpSink:
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
+        """Rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         return self._rows.drain_rejected_rows()

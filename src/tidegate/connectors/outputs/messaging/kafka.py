@@ -359,7 +359,7 @@ class KafkaTopic:
             self._failure = error
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``; the number of rows dropped among them is unknown."""
+        """The number of rows dropped among them is unknown."""
         self._mark["rows"] = self._held
 
     def drain_rejected_rows(self) -> list[RejectedRow]:

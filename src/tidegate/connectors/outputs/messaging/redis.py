@@ -352,7 +352,7 @@ class RedisDatabase:
             raise OutputError(f"{self._place}: {error}") from error
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``; the number of rows dropped among them is unknown."""
+        """The number of rows dropped among them is unknown."""
         self._mark["rows"] = self._held
 
     def drain_rejected_rows(self) -> list[RejectedRow]:

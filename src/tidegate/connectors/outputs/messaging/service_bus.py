@@ -207,7 +207,7 @@ class ServiceBusEntity:
             raise OutputError(str(error)) from error
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
+        """Rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         return self._rows.drain_rejected_rows()

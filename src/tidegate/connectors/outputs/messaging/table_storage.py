@@ -470,7 +470,7 @@ class StorageTable:
         return b"".join(parts)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: rows beyond the mark are unknown."""
+        """Rows beyond the mark are unknown."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         return self._rows.drain_rejected_rows()

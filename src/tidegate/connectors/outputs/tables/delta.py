@@ -81,7 +81,7 @@ class DeltaFileWriter:
     environment: Mapping[str, str] | None = field(default=None, repr=False)
 
     def write(self, rows: pa.Table) -> list[DeltaFile]:
-        """See ``FileWriter.write``; there is a file for each partition."""
+        """There is a file for each partition."""
         place = open_place(self.root, self.environment)
         made = [self._file(values, part) for values, part in self._partitions(rows)]
         place.put([(file.path, content) for file, content in made])
