@@ -90,6 +90,7 @@ class Program:
         operators: from the inputs up.
         delays: by output, how far its results lag behind the watermark of the inputs, in ticks.
         components: which inputs may meet, if the query keeps its substreams apart; else None.
+        key_columns: for each operator, the columns whose values decide which rows it takes together, or counts as one.
         joined: for each operator, whether its rows follow from a join of streams.
         joined_outputs: the same for each output.
         tables: the reference data.
@@ -122,6 +123,12 @@ class Program:
         self._delays: dict[int, int] = {}
         self.delays = [self.delay(output.relation) for output in query.outputs]
         self._delay_ticks = max(self.delays, default=0)
+        self.key_columns = [_columns_of_keys(operator.relation) for operator in self.operators]
+        self._sides = {local: tuple(self._sides_that_are(local)) for local in (True, False)}
+        self._mentions = {
+            name: tuple((number, leaf) for number, leaf in enumerate(self.leaves) if reading.has(leaf))
+            for name, reading in self._readings.items()
+        }
         self.joined = [joins_streams(operator.relation) for operator in self.operators]
         self.joined_outputs = [joins_streams(output.relation) for output in query.outputs]
         apart = not any(isinstance(one, MatchOperator) for one in self.operators)
@@ -169,6 +176,10 @@ class Program:
         """Return how the query reads an input."""
         return self._readings[input_name.lower()]
 
+    def mentions_of(self, input_name: str) -> Sequence[tuple[int, plan.Input]]:
+        """Return the places where the query reads an input in this way, with their numbers among all `leaves`."""
+        return self._mentions[input_name.lower()]
+
     def source_of(self, input_name: str) -> str:
         """Return the job's input to read; an input that the query reads with two TIMESTAMP BY is two inputs here."""
         return self.reading(input_name).mention.name
@@ -210,8 +221,11 @@ class Program:
 
     # Operators --------------------------------------------------------------------------------------------------------
 
-    def sides(self, *, local: bool) -> Iterator[tuple[int, int, Operator]]:
-        """Yield each operator with its number and those of its sources that are local, or are not."""
+    def sides(self, *, local: bool) -> Sequence[tuple[int, int, Operator]]:
+        """Return each operator with its number and those of its sources that are local, or are not."""
+        return self._sides[local]
+
+    def _sides_that_are(self, local: bool) -> Iterator[tuple[int, int, Operator]]:
         for index, operator in enumerate(self.operators):
             for side, source in enumerate(operator.sources):
                 if is_local(source) == local:
@@ -244,6 +258,20 @@ class Program:
             for output, delay in zip(self.query.outputs, self.delays, strict=True)
             if delay < self._delay_ticks
         }
+
+
+def _columns_of_keys(relation: plan.Relation) -> tuple[plan.Column, ...]:
+    """Return the columns whose values decide which rows an operator takes together."""
+    keys: list[plan.Expr] = []
+    match relation:
+        case plan.Aggregate():
+            keys += [*relation.keys, *(key for named in relation.windows for key in named.window.partition_by)]
+            keys += [call.args[0] for call in relation.aggregates if call.distinct and call.function == "count"]
+        case plan.Temporal():
+            keys += [key for call in relation.calls for key in call.partition_by]
+        case plan.Match():
+            keys += relation.partition_by
+    return tuple({fold(key): key for key in keys if isinstance(key, plan.Column)}.values())
 
 
 def _unpickled(

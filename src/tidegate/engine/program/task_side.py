@@ -33,7 +33,6 @@ from tidegate.engine.values.grouping import group, texts_of_numbers, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import Keys
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.walking import fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,6 @@ class TaskSide:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._columns_of_keys = [_columns_of_keys(operator.relation) for operator in program.operators]
         self._lacks_bits = program.query.compatibility_level in ("1.0", "1.1")
 
     def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
@@ -163,7 +161,8 @@ class TaskSide:
                         partial.payloads[side] = payload
                     if frame is not None and frame.rows is not None:
                         partial.split += [
-                            frame.rows[texts_of_numbers(evaluate(key, frame))] for key in self._columns_of_keys[side[0]]
+                            frame.rows[texts_of_numbers(evaluate(key, frame))]
+                            for key in self.program.key_columns[side[0]]
                         ]
         return partial
 
@@ -200,11 +199,9 @@ class TaskSide:
         arrivals, numbers = batch.arrivals[selected], batch.sequence_numbers[selected]
         indices = batch.decoded.indices[selected]
         given: dict[int, Frame | None] = {}
-        reading = self.program.reading(batch.input)
-        for mention, leaf in enumerate(self.program.leaves):
-            if reading.has(leaf):
-                order = arrival_order(arrivals, mention, batch.partition, numbers, indices)
-                given[id(leaf)] = base.with_sources({leaf.alias.lower(): columns}).with_order(order)
+        for mention, leaf in self.program.mentions_of(batch.input):
+            order = arrival_order(arrivals, mention, batch.partition, numbers, indices)
+            given[id(leaf)] = base.with_sources({leaf.alias.lower(): columns}).with_order(order)
         return given
 
     def _frame(self, batch: DecodedBatch, stamped: Stamped | None) -> Frame:
@@ -229,20 +226,6 @@ class TaskSide:
             rows=np.arange(len(decoded)) if stamped is None else stamped.selected,
             substreams=None if stamped is None else stamped.substreams,
         )
-
-
-def _columns_of_keys(relation: plan.Relation) -> tuple[plan.Column, ...]:
-    """Return the columns whose values decide which rows an operator takes together, or counts as one."""
-    keys: list[plan.Expr] = []
-    match relation:
-        case plan.Aggregate():
-            keys += [*relation.keys, *(key for named in relation.windows for key in named.window.partition_by)]
-            keys += [call.args[0] for call in relation.aggregates if call.distinct and call.function == "count"]
-        case plan.Temporal():
-            keys += [key for call in relation.calls for key in call.partition_by]
-        case plan.Match():
-            keys += relation.partition_by
-    return tuple({fold(key): key for key in keys if isinstance(key, plan.Column)}.values())
 
 
 def _decoded(decoder: BodyDecoder, events: BatchEvents) -> Decoded:
