@@ -57,7 +57,7 @@ class SqliteCheckpoints(CheckpointDatabase):
                 raise self._failure(error) from error
 
     def execute(self, statements: Iterable[tuple[str, Parameters]]) -> list[int]:
-        """Other writers wait, up to half a minute."""
+        # Other writers wait, up to half a minute.
         with self._lock:
             connection = self._connection
             try:
