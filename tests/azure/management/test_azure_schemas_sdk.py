@@ -191,7 +191,7 @@ async def _registered(api: Api, group: str) -> str:
         ) as client,
     ):
         registered = await client.register_schema(group, "n", SCHEMA, "Avro")
-        return (await client.get_schema(registered.id)).definition
+        return str((await client.get_schema(registered.id)).definition)
 
 
 def test_the_asynchronous_client(api: Api, group: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -53,7 +53,7 @@ ROWS = st.fixed_dictionaries({"partition": PARTITIONS, "number": KEYS, "body": s
 @given(
     st.lists(
         st.lists(ROWS, max_size=40)
-        | st.lists(ROWS, max_size=40).map(lambda rows: sorted(rows, key=lambda row: row["number"])),
+        | st.lists(ROWS, max_size=40).map(lambda rows: sorted(rows, key=lambda row: cast("int", row["number"]))),
         max_size=4,
     ),
     st.integers(1, 50),
