@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tidegate.cli.demo import _compare, _make_fresh
 from tidegate.job import JobError
 
@@ -58,7 +58,7 @@ def test_it_ends_by_itself_with_two_outputs_that_are_the_same(tmp_path: Path) ->
         process = subprocess.Popen(command(tmp_path / "demo"), stdout=out, stderr=err, env=environment)
         try:
             process.wait(5 * PATIENCE_S)
-            assert processes_with(mark) == []
+            eventually(lambda: processes_with(mark) == [])
         finally:
             process.kill()
     output, errors = said.read_text("utf-8"), (tmp_path / "errors").read_text("utf-8")

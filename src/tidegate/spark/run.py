@@ -236,8 +236,13 @@ class _StartingSpark:
     def _start(self) -> None:
         try:
             context = self._manager.__enter__()
+        except BaseException as error:
+            self._future.set_exception(error)
+            return
+        try:
             warm_up(context)
         except BaseException as error:
+            self._manager.__exit__(None, None, None)
             self._future.set_exception(error)
         else:
             self._future.set_result(context)

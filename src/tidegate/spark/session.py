@@ -7,7 +7,9 @@ interpreter, or Spark would start whichever ``python3`` it finds first.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -67,11 +69,10 @@ def spark_context(
     # A configuration asks Java if there is one.
     forget_ended_java()
     conf = SparkConf()
-    sockets = _SocketFolder() if master.startswith("local") and hasattr(socket, "AF_UNIX") else None
-    if sockets is not None:
+    if master.startswith("local") and hasattr(socket, "AF_UNIX"):
         # Over loopback TCP, each task of Python waits 40 ms for a delayed acknowledgement (Spark 4.1 and later).
         conf.set("spark.python.unix.domain.socket.enabled", "true")
-        conf.set("spark.python.unix.domain.socket.dir", str(sockets.path))
+        conf.set("spark.python.unix.domain.socket.dir", str(_sockets().path))
     (
         conf.setMaster(master)
         .setAppName(name)
@@ -88,8 +89,6 @@ def spark_context(
     try:
         context = _start(conf, path)
     except Exception as error:
-        if sockets is not None:
-            sockets.delete()
         raise JobError(f"Spark did not start on {master}: {_reason(error)}; its output is in {path}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     _silence_accumulators(context)
@@ -107,7 +106,7 @@ def spark_context(
         if log_file is None:
             path.unlink(missing_ok=True)
     finally:
-        stopping = threading.Thread(target=_stop, args=(context, sockets), daemon=True)
+        stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
         stopping.start()
         stopping.join(patience_s)
 
@@ -131,12 +130,21 @@ def _silence_accumulators(context: SparkContext) -> None:
     server.handle_error = handle_error
 
 
-def _stop(context: SparkContext, sockets: _SocketFolder | None) -> None:
+def _stop(context: SparkContext) -> None:
     # Java may have ended before.
     with contextlib.suppress(ConnectionError, Py4JError):
         context.stop()
-    if sockets is not None:
-        sockets.delete()
+
+
+@functools.cache
+def _sockets() -> _SocketFolder:
+    """Return the folder for sockets of this process.
+
+    Java keeps the first setting that it was started with, so later contexts in the same Java need the same folder.
+    """
+    folder = _SocketFolder()
+    atexit.register(folder.delete)
+    return folder
 
 
 class _SocketFolder:
@@ -160,7 +168,7 @@ class _SocketFolder:
         self.path = made.rename(root / f"{_SOCKETS}{made.name.rpartition('-')[2]}")
 
     def delete(self) -> None:
-        """Delete it; a second call does nothing."""
+        """Delete it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.release()
 
