@@ -26,7 +26,7 @@ check: lint ## lint, types, and the tests that need nothing but Python, on few e
 
 OTHERS := java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc redis prometheus storage browser archive
 
-test: lint $(OTHERS) ## lint, types, all tests (a quarter of an hour)
+test: lint $(OTHERS) ## lint, types, all tests (twenty minutes)
 	$(PYTEST)
 
 SOAK := 10
