@@ -18,6 +18,8 @@ import pytest
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tidegate.hub.access import sign
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer, ListenError
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +86,19 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert errors.startswith(f"tidegate: port {port} is in use")
     assert errors.count("\n") == 1
     assert not (tmp_path / "data").exists()  # nothing was opened, which may take long, before it was said
+
+
+def test_a_port_of_the_emulator_is_left_to_who_has_it(tmp_path: Path) -> None:
+    config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="h", partition_count=1),))
+    with socket.create_server(("127.0.0.1", 0)) as web, socket.create_server(("127.0.0.1", 0)) as kafka:
+        taken = {one.getsockname()[1] for one in (web, kafka)}
+        ports = {"http_port": web.getsockname()[1], "kafka_port": kafka.getsockname()[1]}
+        with pytest.raises(ListenError, match="is in use; stop what uses it"):
+            BackgroundServer(config, tmp_path, **ports).start()
+        with BackgroundServer(config, tmp_path, replaceable_ports=frozenset(taken), **ports) as running:
+            chosen = {running.server.http_port, running.server.kafka_port}
+    assert None not in chosen
+    assert len(chosen | taken) == 4
 
 
 def test_a_data_directory_that_another_hub_has(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_what_java_says_reaches_the_user_wherever_it_says_it(
 ) -> None:
     home = java_home(tmp_path, f"echo 'Unrecognized VM option FewThreads' >&{descriptor}; exit 1")
     said = refusal(home, tmp_path / "log", monkeypatch)
-    assert said == "Java ended as it started: Unrecognized VM option FewThreads"
+    assert said == "Java ended as it started (exit code 1): Unrecognized VM option FewThreads"
     assert (tmp_path / "starts").read_text().count("started") == 2
     assert "FewThreads" in (tmp_path / "log").read_text()
 
@@ -74,10 +74,16 @@ def test_what_java_says_reaches_the_user_wherever_it_says_it(
 @pytest.mark.usefixtures("no_gateway")
 def test_a_start_without_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusal(java_home(tmp_path, f"echo '{NO_MEMORY}'; exit 1"), tmp_path / "log", monkeypatch)
-    assert said.startswith("Java ended as it started, twice: There is insufficient memory")
+    assert said.startswith("Java ended as it started, twice (exit code 1): There is insufficient memory")
     assert "failed to map 520192 bytes" in said
     assert "hs_err" not in said
     assert (tmp_path / "starts").read_text().count("started") == 4
+
+
+@pytest.mark.usefixtures("no_gateway")
+def test_java_that_is_killed_each_time_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refusal(java_home(tmp_path, "kill -9 $$"), tmp_path / "log", monkeypatch)
+    assert said == "Java ended as it started, twice (killed by SIGKILL): it said nothing"
 
 
 @pytest.mark.usefixtures("no_gateway")

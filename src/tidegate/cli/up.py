@@ -209,10 +209,13 @@ def up(
         raise click.UsageError("--cert-file is for a TLS port: add --amqps-port, --https-port or --kafka-tls-port")
     if kafka_advertised is not None and not _ADVERTISED.fullmatch(kafka_advertised):
         raise click.UsageError(f"--kafka-advertised: expected HOST or HOST:PORT, got {kafka_advertised!r}")
+    replaceable = set()
     if http_port is None and https_port is None:  # `tidegate hub` finds it by the data directory
-        http_port = _preferred_port(host, EMULATOR_HTTP_PORT)
+        http_port = EMULATOR_HTTP_PORT
+        replaceable.add(http_port)
     if kafka_port is None and kafka_tls_port is None:
-        kafka_port = _preferred_port(host, EMULATOR_KAFKA_PORT)
+        kafka_port = EMULATOR_KAFKA_PORT
+        replaceable.add(kafka_port)
     if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_THROUGHPUT_UNITS + 1):
         raise click.UsageError("--auto-inflate-to needs --throughput-units, and not fewer units than those")
     try:
@@ -231,6 +234,7 @@ def up(
         kafka_port=kafka_port,
         kafka_tls_port=kafka_tls_port,
         kafka_advertised=kafka_advertised,
+        replaceable_ports=frozenset(replaceable - {amqp_port, amqps_port}),
         listen=listen,
         cert_file=cert_file,
         key_file=key_file,
@@ -272,15 +276,6 @@ def _store(url: str | None, config: Path | None) -> ClientSettings | None:
             raise click.UsageError("--store-config is for a cluster of Kafka: add --store kafka://HOST:PORT")
         return None
     return store_settings(url, config)
-
-
-def _preferred_port(host: str, port: int) -> int:
-    """Return a port that the emulator has too, 0 (any free) if another program has it."""
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError:
-        return 0
-    return port
 
 
 def _config(path: Path | None) -> NamespaceConfig:

@@ -270,7 +270,7 @@ class Server:
             settings.kafka_port,
             settings.kafka_tls_port,
         ):
-            if port:
+            if port and port not in settings.replaceable_ports:
                 try:
                     socket.create_server((settings.host, port), family=family).close()
                 except socket.gaierror:
@@ -301,6 +301,8 @@ class Server:
         try:
             listener = await listen_kafka(self.context, self._kafka.begin, self.clients, port, tls)
         except OSError as error:
+            if self._can_replace(port, error):
+                return await self._listen_kafka(0, tls)
             raise _listen_error(f"kafka://{_in_url(self.settings.host)}:{port}", error) from error
         self.listeners.append(listener)
         return listener.port
@@ -372,9 +374,14 @@ class Server:
         try:
             chosen = await web.start(self.settings.host, port)
         except OSError as error:
+            if self._can_replace(port, error):
+                return await self._listen_web(0, context)
             raise _listen_error(f"http://{_in_url(self.settings.host)}:{port}", error) from error
         self._web.append(web)
         return chosen
+
+    def _can_replace(self, port: int, error: OSError) -> bool:
+        return port in self.settings.replaceable_ports and error.errno in _IN_USE
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition, but no longer than a stop may take."""

@@ -1,28 +1,59 @@
 """The Java process of Spark: finding Java, starting it, and saying why it did not start.
 
-PySpark reports that Java "exited before sending its port number". The reason is in what Java wrote: a virtual machine
-that cannot start says so on its standard output, Spark and the scripts that start it on their standard error. Both go
-to one file here, and its last lines into the error.
+`pyspark.java_gateway.launch_gateway` runs Python between fork and exec, which is not safe in a process that has threads
+(https://docs.python.org/3/library/subprocess.html#subprocess.Popen, preexec_fn), and reports of a Java that did not
+start that it "exited before sending its port number". Here Java is started without that, and the error says how it
+ended and what it wrote: a virtual machine that cannot start says so on its standard output, Spark and the scripts that
+start it on their standard error. Both go to one file, and its last lines into the error.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import signal
+import subprocess
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.java_gateway import java_import
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
 
 from tidegate.job import JobError
 
-_launch: Any = launch_gateway
+# PySpark has no types for these.
+_home: Any = _find_spark_home
+_pyspark_launch: Any = launch_gateway
+_read_int: Any = read_int
+_Texts: Any = UTF8Deserializer
 _NEEDED = "install Java 17 or newer (java -version)"
+# What `pyspark.java_gateway.launch_gateway` imports.
+_IMPORTED = (
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.api.java.*",
+    "org.apache.spark.api.python.*",
+    "org.apache.spark.ml.python.*",
+    "org.apache.spark.mllib.api.python.*",
+    "org.apache.spark.resource.*",
+    "org.apache.spark.sql.Encoders",
+    "org.apache.spark.sql.OnSuccessCall",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.*",
+    "org.apache.spark.sql.api.python.*",
+    "org.apache.spark.sql.hive.*",
+    "scala.Tuple2",
+)
 _PAUSE_S = 1.0
+_LOOKED_AT_EVERY_S = 0.02
 _MOST_LINES = 3
 
 # What another moment may change: memory, processes and ports that others use, and a file that is being replaced.
@@ -91,20 +122,84 @@ def start_java(conf: SparkConf, log_file: Path) -> Any:
         try:
             # Appended to by several processes: Java, and the scripts before it.
             with log_file.open("ab") as output:
-                return _launch(conf, {"stdout": output, "stderr": output})
-        except PySparkRuntimeError as error:
+                return _launch_on_windows(conf, output) if os.name == "nt" else _launch(conf, output)
+        except _EndedError as error:
             said = _written(log_file)
-            if is_last or not can_pass(said):
-                raise JobError(f"Java ended as it started{', twice' if is_last else ''}: {reason_of(said)}") from error
+            if is_last or not (error.was_killed or can_pass(said)):
+                turns = ", twice" if is_last else ""
+                raise JobError(f"Java ended as it started{turns} ({error}): {reason_of(said)}") from error
             time.sleep(_PAUSE_S)
     raise AssertionError("the last start has returned or raised")
 
 
-def can_pass(said: str) -> bool:
-    """Return whether a start that ended with this output may succeed a moment later.
+def connect(port: int, secret: str) -> Any:
+    """Return a gateway to a Java process, with the names that PySpark expects of one."""
+    java = JavaParameters(port=port, auth_token=secret, auto_convert=True)
+    gateway = ClientServer(java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False))
+    for name in _IMPORTED:
+        java_import(gateway.jvm, name)
+    return gateway
 
-    The system kills a process without a word, mostly for want of memory.
+
+class _EndedError(Exception):
+    """Java ended before it listened; the message is how."""
+
+    def __init__(self, status: int | None) -> None:
+        self.was_killed = status is not None and status < 0
+        if status is None:
+            how = "exit code unknown"
+        else:
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        super().__init__(how)
+
+
+def _launch(conf: SparkConf, output: BinaryIO) -> Any:
+    """Run `spark-submit`, which becomes Java, and connect to it.
+
+    Java ends when this process does, because its standard input then ends. In a process group of its own it does not
+    receive the Ctrl-C of a terminal, which is for this process to handle.
     """
+    command = [os.path.join(_home(), "bin", "spark-submit")]
+    for name, value in conf.getAll():
+        command += ["--conf", f"{name}={value}"]
+    command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    # Here Java writes which port it listens on, and the secret that opens it.
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-java-"))
+    try:
+        written = folder / "connection"
+        variables = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(written)}
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **variables},
+            process_group=0,
+        )
+        while not written.is_file():
+            status = process.poll()
+            if status is not None and not written.is_file():
+                raise _EndedError(status)
+            time.sleep(_LOOKED_AT_EVERY_S)
+        with written.open("rb") as info:
+            port, secret = _read_int(info), _Texts().loads(info)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    gateway = connect(port, secret)
+    gateway.proc = process
+    return gateway
+
+
+def _launch_on_windows(conf: SparkConf, output: BinaryIO) -> Any:
+    """Let PySpark start Java where it is started by a script that does not become it."""
+    try:
+        return _pyspark_launch(conf, {"stdout": output, "stderr": output})
+    except PySparkRuntimeError as error:
+        raise _EndedError(None) from error
+
+
+def can_pass(said: str) -> bool:
+    """Return whether a start that ended with this output may succeed a moment later; no output says nothing against."""
     return not said.strip() or _CAN_PASS.search(said) is not None
 
 
@@ -118,7 +213,7 @@ def reason_of(said: str) -> str:
     lines = [line for line in (one.strip().lstrip("#").strip() for one in said.splitlines()) if line]
     lines = [line for line in lines if not _NOISE.search(line)]
     if not lines:
-        return "it said nothing, as when the system kills a process for want of memory"
+        return "it said nothing"
     first = next((number for number, line in enumerate(lines) if _SAYS_WHY.search(line)), None)
     found = lines[-_MOST_LINES:] if first is None else lines[first : first + _MOST_LINES]
     return "; ".join(dict.fromkeys(found))

@@ -20,10 +20,10 @@ def keys_of(client: Client, path: str) -> list[str]:
 
 
 def test_a_policy_is_made_its_keys_shown_on_request_and_regenerated(client: Client, server: Server) -> None:
-    assert client.post("/namespace/policies", {"name": "sender", "Send": True}).status == 200
-    policy = "/namespace/policies/sender"
-    row = next(one for one in client.get("/namespace.json")["policies"] if one["name"] == "sender")
-    assert row == {"name": "sender", "rights": ["Send"], "isRoot": False}
+    assert client.post("/namespace/policies", {"name": "made-here", "Send": True}).status == 200
+    policy = "/namespace/policies/made-here"
+    row = next(one for one in client.get("/namespace.json")["policies"] if one["name"] == "made-here")
+    assert row == {"name": "made-here", "rights": ["Send"], "isRoot": False}
     before = keys_of(client, policy)
     page = client.page("/namespace").text
     assert KEY not in page

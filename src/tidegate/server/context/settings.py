@@ -22,6 +22,8 @@ class ServerSettings:
     kafka_tls_port: int | None = None
     kafka_advertised: str | None = None
     """HOST or HOST:PORT to which Kafka's clients are sent after the first connection; None: where they connected to."""
+    replaceable_ports: frozenset[int] = frozenset()
+    """Ports of HTTP and of Kafka's protocol instead of which any free one is taken if another program has them."""
     reuse_port: bool = False
     """Share the AMQP ports with other processes that serve the same namespace."""
     listen: tuple[str, ...] = ()

@@ -16,30 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
-from py4j.java_gateway import java_import
+from py4j.clientserver import ClientServer
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tidegate.connectors.model.errors import UnavailableError
 from tidegate.spark.failures import FAILURES
-
-# What `pyspark.java_gateway.launch_gateway` imports. It connects to a gateway only if the environment has the secret.
-_IMPORTED = (
-    "org.apache.spark.SparkConf",
-    "org.apache.spark.api.java.*",
-    "org.apache.spark.api.python.*",
-    "org.apache.spark.ml.python.*",
-    "org.apache.spark.mllib.api.python.*",
-    "org.apache.spark.resource.*",
-    "org.apache.spark.sql.Encoders",
-    "org.apache.spark.sql.OnSuccessCall",
-    "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.classic.*",
-    "org.apache.spark.sql.api.python.*",
-    "org.apache.spark.sql.hive.*",
-    "scala.Tuple2",
-)
+from tidegate.spark.java import connect
 
 OWNER = "TIDEGATE_SPARK_OWNER"
 """The environment variable of Python workers that run tasks of one owner only."""
@@ -86,11 +69,8 @@ class Attachment:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        java = JavaParameters(port=address.port, auth_token=address.secret, auto_convert=True)
-        gateway = ClientServer(java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False))
         try:
-            for name in _IMPORTED:
-                java_import(gateway.jvm, name)
+            gateway = connect(address.port, address.secret)
             context = _context_of(gateway)
             address.folder.mkdir(parents=True, exist_ok=True)
             _use_folder(context, address.folder)
