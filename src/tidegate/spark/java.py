@@ -156,10 +156,10 @@ class _EndedError(Exception):
 def _launch(conf: SparkConf, output: BinaryIO) -> Any:
     """Run `spark-submit`, which becomes Java, and connect to it.
 
-    Java ends when this process does, because its standard input then ends. In a process group of its own it does not
-    receive the Ctrl-C of a terminal, which is for this process to handle.
+    Java ends when this process does, because its standard input then ends. It ignores the Ctrl-C of a terminal, which
+    is for this process to handle, and stays in its process group, so that what ends the group ends both.
     """
-    command = [os.path.join(_home(), "bin", "spark-submit")]
+    command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "spark", os.path.join(_home(), "bin", "spark-submit")]
     for name, value in conf.getAll():
         command += ["--conf", f"{name}={value}"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
@@ -169,12 +169,7 @@ def _launch(conf: SparkConf, output: BinaryIO) -> Any:
         written = folder / "connection"
         variables = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(written)}
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **variables},
-            process_group=0,
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env={**os.environ, **variables}
         )
         while not written.is_file():
             status = process.poll()
