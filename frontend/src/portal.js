@@ -210,6 +210,7 @@ if (job) {
     const reason = document.getElementById("reason");
     if (reason.textContent !== (data.reason ?? "")) reason.textContent = data.reason ?? "";
     reason.hidden = !data.reason;
+    reason.className = data.isFailing ? "problem" : "said";
   });
 }
 

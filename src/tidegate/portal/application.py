@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,9 +36,14 @@ def portal(jobs: Jobs | None = None, tags: TagStore | None = None) -> RouteGroup
         tags: keeps the tags of the namespace; without it, the page of the namespace has none.
     """
     desks: list[Desk] = []
+    ends: list[Callable[[], Awaitable[None]]] = []
 
     def missing(request: Request) -> Response:
         return desks[-1].refusal(request, None, NotFound(f"there is no page {request.url.path[:200]}"))
+
+    async def end() -> None:
+        await asyncio.gather(*(one() for one in ends))
+        ends.clear()
 
     def build(context: HttpContext) -> Sequence[BaseRoute]:
         namespace = context.hub.namespace
@@ -47,18 +52,22 @@ def portal(jobs: Jobs | None = None, tags: TagStore | None = None) -> RouteGroup
         asyncio.get_running_loop().run_in_executor(None, compile_templates)
         throughput = Throughput(context.hub.metrics.deliveries)
         pages = None if jobs is None else JobPages(desk, jobs, throughput.rate, time.time)
+        explorer = ExplorerPages(desk, time.time, None if pages is None else pages.decode)
+        ends.append(explorer.end)
+        if pages is not None:
+            ends.append(pages.end)
         return [
             Route(f"{PREFIX}{{digest}}/{{name}}", serve_asset),
             *sign_in_routes(desk),
             *NamespacePages(desk, tags).routes(),
-            *ExplorerPages(desk, time.time, None if pages is None else pages.decode).routes(),
+            *explorer.routes(),
             *EventHubPages(desk, throughput).routes(),
             *SchemaPages(desk).routes(),
             *([] if pages is None else pages.routes()),
             *overview_routes(desk, throughput, None if jobs is None else _rows(jobs)),
         ]
 
-    return RouteGroup(build=build, missing=missing)
+    return RouteGroup(build=build, missing=missing, end=end)
 
 
 def _rows(jobs: Jobs) -> JobRows:

@@ -136,6 +136,8 @@ class Server:
             client.abort()
         await asyncio.gather(*(web.stop() for web in self._web))
         if self._web:
+            await asyncio.gather(*(group.end() for group in self.further_routes if group.end is not None))
+        if self._web:
             with contextlib.suppress(OSError):
                 remove_endpoint(self.data_dir)
         self.listeners.clear()

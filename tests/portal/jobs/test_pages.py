@@ -14,6 +14,7 @@ from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.portal import portal
 from tidegate.server import BackgroundServer, Server
 from tidegate.service import Jobs
+from tidegate.service.supervision import Exit, ExitKind
 
 QUERY = "SELECT * INTO output FROM input"
 NEW = {"inputName": "input", "inputHub": "eh1", "outputName": "output", "outputHub": "telemetry", "query": QUERY}
@@ -25,9 +26,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def job_server(folder: Path) -> Iterator[Server]:
+def launcher() -> FakeLauncher:
+    return FakeLauncher()
+
+
+@pytest.fixture(scope="module")
+def job_server(folder: Path, launcher: FakeLauncher) -> Iterator[Server]:
     """Return a server whose jobs run in no real processes."""
-    launcher = FakeLauncher()
     jobs = Jobs(folder / "service", launcher=lambda: launcher)
     with BackgroundServer(CONFIG, folder / "data", http_port=0, further_routes=[portal(jobs)]) as running:
         jobs.open()
@@ -57,12 +62,29 @@ def test_how_a_job_is_can_be_followed(visitor: Client, job: str) -> None:
     assert visitor.get(f"{job}/standing.json") == {
         "state": "Created",
         "reason": None,
+        "isFailing": False,
         "canStart": True,
         "canStop": False,
     }
     visitor.post(f"{job}/start", {"mode": ""})
     started = visitor.get(f"{job}/standing.json")
     assert (started["state"], started["canStart"], started["canStop"]) == ("Starting", False, True)
+
+
+def test_only_the_reason_of_a_failure_is_shown_as_one(visitor: Client, launcher: FakeLauncher, job: str) -> None:
+    visitor.post(f"{job}/start", {"mode": ""})
+    process = launcher.last
+    process.run()
+    process.obedient = False
+    assert visitor.post(f"{job}/query", {"query": "SELECT a INTO output FROM input"}).status == 200
+    restarting = visitor.get(f"{job}/standing.json")
+    assert (restarting["reason"], restarting["isFailing"]) == ("started again with the changed definition", False)
+    assert '<p class="said" id="reason"' in visitor.page(job).text
+    process.events.ended(Exit(ExitKind.ASKED, ""))
+    launcher.last.events.ended(Exit(ExitKind.FATAL, "there is no table t"))
+    failed = visitor.get(f"{job}/standing.json")
+    assert (failed["reason"], failed["isFailing"]) == ("there is no table t", True)
+    assert '<p class="problem" id="reason"' in visitor.page(job).text
 
 
 @pytest.mark.parametrize("suffix", PAGES)

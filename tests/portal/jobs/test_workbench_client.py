@@ -95,6 +95,19 @@ def test_an_idle_process_ends() -> None:
     run(story, idle_s=0.1)
 
 
+def test_closing_waits_until_the_process_has_ended() -> None:
+    async def story(client: WorkbenchClient) -> None:
+        await client.ask("echo")
+        process = client._process
+        assert process is not None
+        await client.close()
+        assert process.returncode is not None
+        assert not client.is_running
+        await client.close()
+
+    run(story)
+
+
 def test_without_the_engine_the_answer_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench_client, "engine_is_installed", lambda: False)
 

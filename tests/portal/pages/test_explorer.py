@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.portal.conftest import Client
+from tests.portal.conftest import CONFIG, Client
 from tidegate.amqp.messages import Message, encode_message
-from tidegate.server import Server
+from tidegate.portal import portal
+from tidegate.server import BackgroundServer, Server
 
 MakeHub = Callable[..., str]
 
@@ -136,6 +139,14 @@ def test_a_generator_sends_until_it_is_stopped(client: Client, make_hub: MakeHub
     assert client.post(f"/eventhubs/{hub}/generators/{started['id']}/stop").status == 404
     bodies = [int(e["body"]) for e in client.get(f"/eventhubs/{hub}/events.json?from=earliest&limit=500")["events"]]
     assert sorted(bodies) == list(range(len(bodies)))
+
+
+def test_generators_end_with_the_hub(tmp_path: Path) -> None:
+    with BackgroundServer(CONFIG, tmp_path, http_port=0, further_routes=[portal()]) as running:
+        client = Client(running.server.http_port)
+        for _ in range(3):
+            assert client.post("/eventhubs/eh1/generators", {"body": "x", "rate": 50}).status == 200
+    assert not asyncio.all_tasks(running._loop)
 
 
 def test_a_generator_ends_by_itself(client: Client, make_hub: MakeHub) -> None:

@@ -247,6 +247,14 @@ class Generators:
         found[1].cancel()
         return found[0]
 
+    async def end(self) -> None:
+        """Stop them all, and wait until they have stopped."""
+        tasks = [task for _, task in self._running.values()]
+        self._running.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _run(self, generator: Generator, grant: Grant) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()

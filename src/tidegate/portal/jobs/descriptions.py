@@ -204,6 +204,7 @@ def standing_of(job: JobResource) -> dict[str, Any]:
     return {
         "state": job.state.value,
         "reason": job.reason,
+        "isFailing": job.state in FAILING,
         "canStart": job.state in _STARTABLE,
         "canStop": job.state in _STOPPABLE,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -93,6 +94,10 @@ class JobPages:
             *self._page(f"{JOB}/logs", "job_logs.html", self._logs),
             *self._page(JOB, "job.html", self._show),
         ]
+
+    async def end(self) -> None:
+        """End the processes of the workbench, as the hub stops."""
+        await asyncio.gather(self._editing.close(), self._replaying.close())
 
     async def decode(self, body: bytes, schema: str | None, imported: Sequence[str]) -> Mapping[str, Any]:
         """Return the records of a body in Avro, decoded in the process that checks queries. Raises HubError."""

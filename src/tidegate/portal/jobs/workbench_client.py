@@ -118,6 +118,13 @@ class WorkbenchClient:
         """Whether there is a process."""
         return self._process is not None
 
+    async def close(self) -> None:
+        """End the process, and wait until it has ended."""
+        process = self._process
+        self.end()
+        if process is not None:
+            await process.wait()
+
     def end(self) -> None:
         """End the process; the next question starts another."""
         if self._idle is not None:

@@ -81,6 +81,10 @@ class ExplorerPages:
         self._sender = Sender(hub.namespace, hub.completions)
         self._generators = Generators(self._sender)
 
+    async def end(self) -> None:
+        """Stop the generators, as the hub stops."""
+        await self._generators.end()
+
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         desk, sender = self._desk, Role.CONTRIBUTOR

@@ -7,7 +7,7 @@ for `/openapi.json`. `route_groups` imports all of them, so that a new route is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -71,12 +71,14 @@ class RouteGroup:
         missing: Answers a browser that asks for a page that no group has; None leaves that to the others.
         bearer_rights: Returns what the bearer of an access token may do in the namespace, or raises Unauthorized;
             None for groups that issue no tokens.
+        end: Ends what the routes have begun in the background, once no request is served any more.
     """
 
     build: Callable[[HttpContext], Sequence[BaseRoute]]
     describe: Callable[[], Operations] = field(default=dict)
     missing: Callable[[Request], Response] | None = None
     bearer_rights: Callable[[Request], frozenset[Right]] | None = None
+    end: Callable[[], Awaitable[None]] | None = None
 
 
 _groups: dict[str, RouteGroup] = {}
