@@ -43,6 +43,26 @@ def test_positions(value: str, position: Position) -> None:
         ({**CONNECTION, "eventsPerTask": "0"}, False, "1 or more"),
         ({**CONNECTION, "segments": "always"}, False, "auto"),
         ({**CONNECTION, "endingPosition": "latest"}, True, "a stream has no end"),
+        ({**CONNECTION, "maxEventsPerTrigger": "5"}, False, "limits the batches of a stream"),
+        ({**CONNECTION, "eventhubs.consumerGroup": "a", "consumerGroup": "b"}, False, "consumerGroup is given twice"),
+        (
+            {**CONNECTION, "startingPosition": "latest", "startingPositions": '{"0": "earliest"}'},
+            False,
+            "startingPosition and startingPositions contradict each other",
+        ),
+        ({**CONNECTION, "startingPosition": '{"seqno": 7}'}, False, "did you mean seqNo"),
+        ({**CONNECTION, "startingPosition": '{"seqNo": 7, "offset": "4"}'}, False, "seqNo and offset are two places"),
+        ({**CONNECTION, "startingPosition": '{"seqNo": 7, "isInclusive": "false"}'}, False, "isInclusive is true or"),
+        (
+            {**CONNECTION, "startingPosition": '{"seqNo": 8}', "endingPosition": '{"seqNo": 7}'},
+            False,
+            "the start is after the end",
+        ),
+        (
+            {**CONNECTION, "startingPosition": "2026-01-02T00:00:00Z", "endingPositions": '{"1": "2026-01-01"}'},
+            False,
+            "of partition 1: the start is after the end",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, str], streaming: bool, told: str) -> None:
@@ -50,6 +70,19 @@ def test_what_is_wrong_is_said(options: dict[str, str], streaming: bool, told: s
         Options.parse(options, streaming=streaming)
     assert told in str(caught.value)
     assert "sEcReT" not in str(caught.value)
+
+
+def test_what_does_not_contradict_is_taken() -> None:
+    """The same value twice, the connector's four fields, and positions of kinds that do not compare."""
+    given = {
+        **CONNECTION,
+        "eventhubs.consumerGroup": "a",
+        "consumerGroup": "a",
+        "startingPosition": '{"offset": null, "seqNo": 7, "enqueuedTime": null, "isInclusive": true}',
+        "endingPosition": "2026-01-01T00:00:00Z",
+    }
+    options = Options.parse(given, streaming=False)
+    assert (options.consumer_group, options.starting_position) == ("a", Position("sequence", 7))
 
 
 def test_the_key_is_not_in_the_repr() -> None:

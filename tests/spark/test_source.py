@@ -137,7 +137,8 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, hub: Back
     ("options", "told"),
     [
         ({"connectionString": "nonsense"}, "connection string"),
-        ({"maxEventsPerTrigger": "many"}, "maxEventsPerTrigger"),
+        ({"eventsPerTask": "many"}, "eventsPerTask"),
+        ({"startingPositions": '{"0": "latest", "7": "earliest"}'}, "no partition '7'; there are 0, 1, 2"),
         ({"startingPositon": "earliest"}, "did you mean startingPosition"),
         ({"startingPosition": "yesterday"}, "startingPosition"),
         ({"consumerGroup": "nobody"}, "nobody"),

@@ -32,6 +32,9 @@ _OPTIONS = (
 # Options that Spark itself adds to those of a source.
 _SPARK_OPTIONS = ("path", "paths")
 _EVENTS_PER_TASK = 1_000_000
+_POSITION_FIELDS = ("seqNo", "offset", "enqueuedTime", "isInclusive")
+# The fields that name a place, and what they hold in an object whose place another field names.
+_NO_PLACE: dict[str, tuple[Any, ...]] = {"seqNo": (None, -1), "offset": (None, ""), "enqueuedTime": (None, "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Position:
         and ``isInclusive``, as the Event Hubs connector for Spark writes it.
 
         Raises:
-            InputError: it is none of these.
+            InputError: it is none of these, or an object that names two places or an unknown field.
         """
         if isinstance(value, str) and value.lower() in ("earliest", "latest"):
             return cls(value.lower())
@@ -73,7 +76,7 @@ class Position:
                 return cls.parse(option, _json(option, value))
             return cls("time", _time(option, value))
         if isinstance(value, Mapping):
-            inclusive = bool(value.get("isInclusive", True))
+            inclusive = _checked_object(option, value)
             if str(value.get("offset", "")) == "-1":
                 return cls.earliest()
             if str(value.get("offset", "")) == "@latest":
@@ -129,23 +132,31 @@ class Options:
         """Check the options of a reader.
 
         Raises:
-            InputError: an option is missing, unknown, or has an invalid value.
+            InputError: an option is missing, unknown, has an invalid value, or contradicts another.
         """
         options = named_options(given, _OPTIONS, _SPARK_OPTIONS, InputError)
         endless = [name for name in ("endingPosition", "endingPositions") if streaming and name in options]
         if endless:
             raise InputError(f"option {endless[0]}: a stream has no end; use it with spark.read")
+        if not streaming and "maxEventsPerTrigger" in options:
+            raise InputError(
+                "option maxEventsPerTrigger limits the batches of a stream; spark.read reads all events up to "
+                "endingPosition, and eventsPerTask says how many a task reads"
+            )
         if "connectionString" not in options:
             raise InputError(
                 "option connectionString is missing: Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…"
             )
+        starting = _positions(options, "starting", Position.earliest())
+        ending = _positions(options, "ending", Position.latest())
+        _check_order(starting, ending)
         return cls(
             connection_string=options["connectionString"],
             event_hub=options.get("eventHub"),
             token_provider=options.get("tokenProvider"),
             consumer_group=options.get("consumerGroup", "$Default"),
-            starting_position=_positions(options, "starting", Position.earliest()),
-            ending_position=_positions(options, "ending", Position.latest()),
+            starting_position=starting,
+            ending_position=ending,
             max_events_per_trigger=_positive(options, "maxEventsPerTrigger", None),
             events_per_task=_positive(options, "eventsPerTask", _EVENTS_PER_TASK) or _EVENTS_PER_TASK,
             use_segments=_segments(options),
@@ -182,7 +193,7 @@ def named_options(
         failure: the error to raise.
 
     Raises:
-        JobError: there is no such option.
+        JobError: there is no such option, or one is given twice with different values.
     """
     known = {name.lower(): name for name in names}
     options: dict[str, str] = {}
@@ -194,12 +205,21 @@ def named_options(
             close = difflib.get_close_matches(plain, known, n=1)
             hint = f"; did you mean {known[close[0]]}?" if close else f"; there are {', '.join(names)}"
             raise failure(f"option {name}: no such option{hint}")
-        options[known[plain]] = value
+        if options.setdefault(known[plain], value) != value:
+            raise failure(
+                f"option {known[plain]} is given twice, with and without the prefix eventhubs., and with different "
+                "values; leave one out"
+            )
     return options
 
 
 def _positions(options: Mapping[str, str], which: str, default: Position) -> Position | dict[str, Position]:
     by_partition = options.get(f"{which}Positions")
+    if by_partition is not None and f"{which}Position" in options:
+        raise InputError(
+            f"options {which}Position and {which}Positions contradict each other: give one position for all "
+            "partitions, or one for each"
+        )
     if by_partition is not None:
         content = _json(f"{which}Positions", by_partition)
         if not isinstance(content, Mapping):
@@ -209,6 +229,38 @@ def _positions(options: Mapping[str, str], which: str, default: Position) -> Pos
         return {str(name): Position.parse(f"{which}Positions", value) for name, value in content.items()}
     value = options.get(f"{which}Position")
     return default if value is None else Position.parse(f"{which}Position", value)
+
+
+def _checked_object(option: str, value: Mapping[str, Any]) -> bool:
+    """Check the fields of a position, and return whether it includes the event at its place.
+
+    Raises:
+        InputError: it has a field that there is not, or two places.
+    """
+    for name in value:
+        if name not in _POSITION_FIELDS:
+            close = difflib.get_close_matches(name, _POSITION_FIELDS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; expected {', '.join(_POSITION_FIELDS)}"
+            raise InputError(f"option {option}: a position has no field {name!r}{hint}")
+    places = [name for name, without in _NO_PLACE.items() if value.get(name) not in without]
+    if len(places) > 1:
+        raise InputError(f"option {option}: {' and '.join(places)} are two places; give one of them")
+    inclusive = value.get("isInclusive", True)
+    if not isinstance(inclusive, bool):
+        raise InputError(f"option {option}: isInclusive is true or false, got {json.dumps(inclusive, default=str)}")
+    return inclusive
+
+
+def _check_order(starting: Position | dict[str, Position], ending: Position | dict[str, Position]) -> None:
+    """Raise `InputError` if the start of a partition is evidently after its end."""
+    names = [*starting] if isinstance(starting, dict) else [*ending] if isinstance(ending, dict) else [""]
+    for name in names:
+        start = starting.get(name) if isinstance(starting, dict) else starting
+        end = ending.get(name) if isinstance(ending, dict) else ending
+        if start is None or end is None or start.kind != end.kind or start.value <= end.value:
+            continue
+        of = f" of partition {name}" if name else ""
+        raise InputError(f"options startingPosition and endingPosition{of}: the start is after the end")
 
 
 def _positive(options: Mapping[str, str], name: str, default: int | None) -> int | None:

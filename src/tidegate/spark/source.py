@@ -218,9 +218,20 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def _resolve(log: HubLog, positions: dict[str, Position] | Position) -> dict[str, int]:
-    """Return the sequence numbers of positions, limited to events that the hub still has."""
+    """Return the sequence numbers of positions, limited to events that the hub still has.
+
+    Raises:
+        InputError: a position is of a partition that the hub does not have, or the hub cannot be reached.
+    """
     resolved = {}
-    for partition, end in log.ends().items():
+    ends = log.ends()
+    unknown = [] if isinstance(positions, Position) else [name for name in positions if name not in ends]
+    if unknown:
+        raise InputError(
+            f"options startingPositions, endingPositions: the hub has no partition '{unknown[0]}'; there are "
+            f"{', '.join(ends)}"
+        )
+    for partition, end in ends.items():
         position = positions if isinstance(positions, Position) else positions.get(partition, Position.earliest())
         resolved[partition] = min(max(position.resolve(log, partition, end), end.begin), end.end)
     return resolved
