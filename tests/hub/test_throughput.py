@@ -15,7 +15,16 @@ from tidegate.amqp.messages import BATCH_FORMAT
 from tidegate.hub import ConfigError, EventHubConfig, NamespaceConfig
 from tidegate.hub.config import Tier
 from tidegate.hub.errors import QuotaExceeded, ServerBusy
-from tidegate.hub.throughput import EGRESS_BYTES, EGRESS_EVENTS, INGRESS_BYTES, INGRESS_EVENTS, Throughput
+from tidegate.hub.throughput import (
+    EGRESS_BYTES,
+    EGRESS_EVENTS,
+    INGRESS_BYTES,
+    INGRESS_EVENTS,
+    RESERVED,
+    Demand,
+    Throughput,
+    share_out,
+)
 
 
 class Clock:
@@ -232,3 +241,67 @@ def test_units_are_one_to_forty_and_inflate_upwards(wrong: dict[str, int]) -> No
         NamespaceConfig(name="ns", **wrong)
     with pytest.raises(ValidationError):
         NamespaceConfig(name="ns", throughput_units=5, auto_inflate_to=4)
+
+
+class Gateways:
+    """Gateways of one namespace that report once a second, and compute their shares from the reports."""
+
+    def __init__(self, count: int, units: int, auto_inflate_to: int | None = None) -> None:
+        self.clock = Clock()
+        self.all = {str(number): Throughput(units, auto_inflate_to, self.clock) for number in range(count)}
+
+    def run(self, seconds: int, load: dict[str, int]) -> dict[str, int]:
+        """Publish at some gateways, in events a second, and return how many events each admitted."""
+        admitted = dict.fromkeys(load, 0)
+        for _ in range(seconds):
+            for _ in range(20):
+                self.clock.now_s += 0.05
+                for gateway, events in load.items():
+                    if self.all[gateway].ingress_wait_s(1, events // 20) == 0:
+                        admitted[gateway] += events // 20
+            demands = {gateway: throughput.demand() for gateway, throughput in self.all.items()}
+            for gateway, throughput in self.all.items():
+                throughput.share(gateway, demands)
+        return admitted
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), st.builds(Demand, st.floats(0, 50), st.booleans()), min_size=1, max_size=20),
+    st.integers(1, 40),
+)
+def test_shares_are_all_units_and_leave_none_out(demands: Any, units: int) -> None:
+    shares = share_out(units, demands)
+    assert sum(shares.values()) == pytest.approx(units)
+    assert min(shares.values()) >= units * RESERVED / len(demands) * 0.999
+    limited = {gateway: shares[gateway] for gateway in demands if demands[gateway].is_limited}
+    if limited:
+        assert max(limited.values()) == pytest.approx(min(limited.values()))
+        others = [shares[gateway] for gateway in demands if gateway not in limited]
+        assert min(limited.values()) >= max(others, default=0) * 0.999
+
+
+def test_the_only_busy_gateway_gives_out_nearly_all_units() -> None:
+    gateways = Gateways(4, 8)
+    gateways.run(2, {"0": 20_000})
+    assert gateways.run(10, {"0": 20_000})["0"] >= 0.85 * 8 * INGRESS_EVENTS * 10
+
+
+def test_busy_gateways_share_alike_and_give_out_no_more_than_all_units() -> None:
+    gateways = Gateways(3, 6)
+    gateways.run(2, {"0": 20_000})
+    gateways.run(3, {"0": 20_000, "1": 20_000, "2": 500})
+    admitted = gateways.run(20, {"0": 20_000, "1": 20_000, "2": 500})
+    assert admitted["2"] == 500 * 20
+    assert admitted["0"] == pytest.approx(admitted["1"], rel=0.1)
+    # a bucket's worth at each gateway, and one publication into debt
+    assert 0.9 * 20 * 6 * INGRESS_EVENTS <= sum(admitted.values()) <= 22 * 6 * INGRESS_EVENTS
+
+
+def test_a_unit_is_added_when_gateways_need_it_together_not_when_one_share_is_small() -> None:
+    gateways = Gateways(4, 4, auto_inflate_to=10)
+    gateways.run(1, {})
+    gateways.all["0"].ingress_wait_s(1, INGRESS_EVENTS * 2)
+    assert gateways.all["0"].ingress_wait_s(1, 1) > 0
+    assert gateways.all["0"].units == 4
+    gateways.run(5, {str(number): 20_000 for number in range(4)})
+    assert all((gateway.units or 0) > 4 for gateway in gateways.all.values())

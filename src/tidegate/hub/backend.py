@@ -12,6 +12,7 @@ from tidegate.durable_files import DirectoryLock, FileDamaged
 from tidegate.hub.event_hub import EventHub, LogSettings, open_partitions
 from tidegate.hub.partition import Partition
 from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, read_state, write_state
+from tidegate.hub.throughput import Throughput
 
 _logger = logging.getLogger(__name__)
 HUBS_FOLDER = "hubs"
@@ -37,6 +38,9 @@ class Backend(Protocol):
 
     def apply_retention(self, hub: EventHub, now_ms: int) -> int:
         """Delete what a hub's retention no longer keeps, and return how many events that were. Raises LogError."""
+
+    def share_throughput(self, throughput: Throughput) -> None:
+        """Share the units out among all that serve the namespace, from now on."""
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do something soon, in a thread that may wait."""
@@ -87,6 +91,9 @@ class DataDirectory:
 
     def apply_retention(self, hub: EventHub, now_ms: int) -> int:
         return hub.apply_retention(now_ms)
+
+    def share_throughput(self, throughput: Throughput) -> None:
+        """Do nothing: one process serves a data directory, and gives out all units."""
 
     def submit(self, work: Callable[[], None]) -> None:
         self._logs.committer.submit(work)

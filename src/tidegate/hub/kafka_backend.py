@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import MAX_READERS, Partition, ReaderSlot, ReaderSlots
 from tidegate.hub.producers import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER, Numbers, integer_property
 from tidegate.hub.snapshot import HubDefinition, NamespaceState
+from tidegate.hub.throughput import Demand, Throughput
 from tidegate.log import LogError, Numbering
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import TopicPartition
@@ -219,6 +220,20 @@ class KafkaBackend:
             self._retention[directory] = wanted
         return 0
 
+    def share_throughput(self, throughput: Throughput) -> None:
+        """Report what is used here to the other gateways, and give out what all reports leave to this one."""
+
+        def report() -> Mapping[str, Any]:
+            ingress, egress = throughput.demand()
+            return {} if throughput.units is None else {"ingress": ingress, "egress": egress}
+
+        def share() -> None:
+            demands = {gateway: _demands(said) for gateway, said in list(self.shared.state.reports.items())}
+            throughput.share(self.shared.gateway, demands)
+
+        self.shared.report = report
+        self.shared.on_reports = share
+
     def submit(self, work: Callable[[], None]) -> None:
         self._work.submit(_logged, work)
 
@@ -355,6 +370,14 @@ class ClusterProducers:
 
 def _retention(config: EventHubConfig) -> dict[str, str]:
     return retention_settings(config.retention_ms, config.retention_bytes)
+
+
+def _demands(report: Mapping[str, Any]) -> tuple[Demand, Demand]:
+    """Return what a gateway reported of ingress and egress; nothing if it has not, or a newer one does otherwise."""
+    try:
+        return Demand(*report["ingress"]), Demand(*report["egress"])
+    except (KeyError, TypeError):
+        return Demand(), Demand()
 
 
 def _logged(work: Callable[[], None]) -> None:

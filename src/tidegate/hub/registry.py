@@ -55,6 +55,7 @@ class Registry:
             monotonic_s,
             lambda: backend.submit(self._keep_inflated_units),
         )
+        backend.share_throughput(self.throughput)
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change, in the thread that made it."""
 

@@ -19,6 +19,7 @@ from tidegate.amqp import Detached
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.kafka_backend import ChangedElsewhere
+from tidegate.hub.throughput import Throughput
 from tidegate.server import BackgroundServer, Server
 from tidegate.store import read_settings
 
@@ -39,7 +40,7 @@ def pair(
     make_config: Callable[..., NamespaceConfig],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Server, Server]]:
-    config = make_config(entity("shared")).model_copy(update={"name": "pair"})
+    config = make_config(entity("shared")).model_copy(update={"name": "pair", "throughput_units": 20})
     with (
         gateway(three_brokers, "a", config, tmp_path_factory.mktemp("a")) as a,
         gateway(three_brokers, "b", config, tmp_path_factory.mktemp("b")) as b,
@@ -92,6 +93,18 @@ def test_hubs_keys_and_publishers_change_everywhere(
     eventually(lambda: a.namespace.event_hub("later").is_revoked("p1"))
     a.namespace.management.delete_event_hub("later")
     eventually(lambda: not hub_at(b, "later"))
+
+
+def test_throughput_units_go_to_the_gateway_that_needs_them(pair: tuple[Server, Server]) -> None:
+    a, b = (server.namespace.throughput for server in pair)
+
+    def shares_while(busy: Throughput) -> tuple[float, float]:
+        while busy.ingress_wait_s(1 << 20, 1) == 0:
+            pass
+        return a.shares[0], b.shares[0]
+
+    eventually(lambda: shares_while(a) == pytest.approx((0.95, 0.05)))
+    eventually(lambda: shares_while(b) == pytest.approx((0.05, 0.95)))
 
 
 def test_two_changes_at_once_both_count_or_are_refused(

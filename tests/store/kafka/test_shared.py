@@ -71,6 +71,14 @@ def test_a_dead_gateway_loses_its_claims_unless_it_has_spoken_since() -> None:
     assert state.claims
 
 
+def test_reports_are_those_of_live_gateways() -> None:
+    told: Record = ("beat/a", {"beat": 1, "report": {"ingress": [1, False]}})
+    state, _ = after(*ALIVE, told, ("beat/c", {"beat": 1, "report": {"ingress": [2, False]}}))
+    assert state.reports == {"a": {"ingress": [1, False]}, "b": {}}
+    state.apply(9, "silence/a/b", {"silent_since": 2})
+    assert state.reports == {"b": {}}
+
+
 def test_a_gateway_that_was_declared_dead_is_granted_nothing() -> None:
     dead: tuple[Record, ...] = (*ALIVE, ("silence/a/b", {"silent_since": 0}), ("beat/a", {"beat": 9}))
     state, verdicts = after(*dead, ("task/a/t", {}), claim("a", 1))

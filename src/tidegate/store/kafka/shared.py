@@ -7,7 +7,7 @@ and has what it wanted once it has read its own record back and the state machin
     key                     value
     definitions/GATEWAY     version and state: what the namespace consists of; counts if the version is a higher one
     gateway/GATEWAY         the gateway serves the namespace from now on
-    beat/GATEWAY            a sign of life
+    beat/GATEWAY            a sign of life, with what the gateway reports, such as the throughput units that it used
     silence/GATEWAY/BY      another gateway declares it dead: it has given no sign of life since an offset
     claim/GATEWAY/ID        a reader of a partition in a consumer group, with its owner level if it has one
     task/GATEWAY/NAME       the gateway does something that only one may do, such as the capture of a partition
@@ -98,6 +98,7 @@ class SharedState:
         version: The version of the definitions, 0 before there are any.
         definitions: What the namespace consists of.
         gateways: The live gateways, with the offset of the last sign of life of each.
+        reports: What each live gateway reported with its last sign of life.
         claims: The granted claims by resource, in the order in which they were granted.
         tasks: By name, the gateway that does what only one may do.
         documents: The documents by name.
@@ -107,6 +108,7 @@ class SharedState:
     definitions: Any = None
     definitions_by: str = ""
     gateways: dict[str, int] = field(default_factory=dict)
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     claims: dict[str, list[Claim]] = field(default_factory=dict)
     tasks: dict[str, str] = field(default_factory=dict)
     documents: dict[str, SharedDocument] = field(default_factory=dict)
@@ -122,9 +124,11 @@ class SharedState:
                 self._remove(rest)
             else:
                 self.gateways[rest] = offset
+                self.reports[rest] = {}
         elif kind == "beat":
             if value is not None and rest in self.gateways:
                 self.gateways[rest] = offset
+                self.reports[rest] = value.get("report") or {}
         elif kind == "silence":
             gateway = rest.partition("/")[0]
             if value is not None and self.gateways.get(gateway, offset) <= int(value["silent_since"]):
@@ -139,6 +143,7 @@ class SharedState:
 
     def _remove(self, gateway: str) -> None:
         self.gateways.pop(gateway, None)
+        self.reports.pop(gateway, None)
         for resource in list(self.claims):
             self._keep(resource, [one for one in self.claims[resource] if one.gateway != gateway])
         for name in [name for name, by in self.tasks.items() if by == gateway]:

@@ -96,6 +96,10 @@ class SharedTopic:
         """Called with a claim of this gateway that had to give way, and the owner level of the one that took over."""
         self.on_lost: Callable[[], None] = lambda: None
         """Called when the cluster was not heard for so long that others may take over."""
+        self.report: Callable[[], Mapping[str, Any]] = dict
+        """Returns what this gateway reports with its signs of life."""
+        self.on_reports: Callable[[], None] = lambda: None
+        """Called when gateways have come, gone, or reported something."""
         self._store = store
         store.shared = self
         self._cluster = store.cluster
@@ -312,7 +316,7 @@ class SharedTopic:
                 await self._cluster.refresh([self.where.topic])
 
     async def _take(self, fetched: Fetched) -> None:
-        version = self.state.version
+        version, gateways = self.state.version, dict(self.state.gateways)
         for batch in parse_batches(fetched.records, partial_end=True):
             if batch.next_offset <= self._position:
                 continue
@@ -330,6 +334,8 @@ class SharedTopic:
             self._read_on.notify_all()
         if self.state.version != version and self.state.definitions_by != self.gateway:
             self.on_definitions()
+        if self.state.gateways != gateways:
+            self.on_reports()
 
     def _apply(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         text = (key or b"").decode("utf-8", "replace")
@@ -381,7 +387,7 @@ class SharedTopic:
             beat += 1
             self._sent_beats = {beat: time.monotonic()}
             with suppress(KafkaError):
-                await self._put(f"beat/{self.gateway}", {"beat": beat})
+                await self._put(f"beat/{self.gateway}", {"beat": beat, "report": self.report()})
             await asyncio.sleep(BEAT_S)
 
     async def _watch(self) -> None:
