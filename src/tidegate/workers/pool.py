@@ -126,6 +126,7 @@ class WorkerPool(Collector):
         settings = asdict(self._settings) | self._ports
         settings |= dict.fromkeys(("http_port", "https_port", "kafka_port", "kafka_tls_port", "capture"))
         settings["reuse_port"] = True
+        del settings["replaceable_ports"]  # those of HTTP and of Kafka's protocol, which workers do not serve
         settings |= {name: value and str(value) for name, value in settings.items() if name.endswith("_file")}
         values = {
             "settings": settings,
