@@ -193,10 +193,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "sql/plan/signatures",
     ),
     "tests/engine/values/test_json_lines.py": ("engine/decoding/rows",),
-    "tests/engine/windows/test_session.py": (
-        "engine/windows/held_rows",
-        "engine/windows/pane_tables",
-    ),
+    "tests/engine/windows/test_session.py": ("engine/windows/pane_tables",),
     "tests/engine/windows/test_windows.py": ("engine/windows/panes_operator",),
     "tests/hub/capture/test_partition_capture.py": ("hub/capture/journal",),
     "tests/hub/config/test_emulator_file.py": (
@@ -301,7 +298,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/run/opening",
     ),
     "tests/job/runtime/test_carries.py": ("job/runtime/task",),
-    "tests/job/runtime/test_step.py": ("job/runtime/timelines",),
     "tests/job/runtime/test_watermark_blockers.py": (
         "job/analysis/replay",
         "job/run/status",

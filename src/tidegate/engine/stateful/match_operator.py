@@ -19,7 +19,7 @@ from tidegate.engine.substreams.watermarks import Waiting, Watermark
 from tidegate.engine.values.grouping import group, ordered_keys, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
-from tidegate.engine.windows.held_rows import kept
+from tidegate.engine.windows.held_rows import in_order, kept, with_keys_of
 from tidegate.ordering import END_OF_TIME
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.patterns import lengths_of
@@ -37,7 +37,7 @@ class MatchState:
     """
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
-    held: Frame | None = None
+    held: Waiting[Frame] = field(default_factory=Waiting)
     count: int = 0
     results: Waiting[Frame] = field(default_factory=Waiting)
 
@@ -94,8 +94,7 @@ class MatchOperator:
             new = new.in_shards_order() if self.tied else new.in_order()
             new = new.with_order((state.count + np.arange(len(new)),))
             state.count += len(new)
-            state.held = new if state.held is None else Frame.concat([state.held, new])
-        held = state.held
+        held = self._take_changed(state, new, watermark)
         if held is not None:
             groups = group(len(held), [unified(key) for key in held.keys])
             sequences = Sequences.of(groups.codes, groups.count)
@@ -104,17 +103,36 @@ class MatchOperator:
                 state.results.append(results)
             waiting = np.zeros(len(held), dtype=np.bool_)
             waiting[sequences.rows[~known]] = True
-            state.held = kept(held, waiting)
+            if (still := kept(held, waiting)) is not None:
+                state.held.append(still)
         complete = watermark if watermark == END_OF_TIME else watermark - self.delay_ticks
         ready = state.results.take_before(complete)
         return None if ready is None else ready.in_order().without_order()
 
+    def _take_changed(self, state: MatchState, new: Frame | None, watermark_ticks: int) -> Frame | None:
+        """Hold new rows, and remove and return all rows of keys in which a match may have become known.
+
+        A match of a fixed length may become known by a row that follows; any match does once its limit has passed.
+        """
+        if new is not None:
+            state.held.append(new)
+        due = state.held.choose(lambda part: self._is_due(part.table.times, watermark_ticks))
+        changed = in_order(due, None if self._length is None else new)
+        if changed is None:
+            return None
+        return state.held.take_chosen(with_keys_of(state.held, lambda table: table.keys, changed.keys, len(changed)))
+
+    def _is_due(self, times: Int64Array, watermark_ticks: int) -> BoolArray:
+        """Return bool[n]: whether all rows that a match from there may contain have arrived, however many follow."""
+        if watermark_ticks == END_OF_TIME:
+            return np.ones(len(times), dtype=np.bool_)
+        due: BoolArray = times <= watermark_ticks - self._limit
+        return due
+
     def _known(self, times: Int64Array, sequences: Sequences, watermark_ticks: int) -> BoolArray:
         """Return bool[places]: whether all rows that a match from there may contain have arrived."""
-        known: BoolArray = times[sequences.rows] <= watermark_ticks - self._limit
-        if watermark_ticks == END_OF_TIME:
-            known[:] = True
-        elif self._length is not None:
+        known = self._is_due(times[sequences.rows], watermark_ticks)
+        if watermark_ticks != END_OF_TIME and self._length is not None:
             # How many rows of the same key follow, this one included.
             last = np.arange(len(sequences)) + self._length - 1
             within = np.flatnonzero(last < len(sequences))

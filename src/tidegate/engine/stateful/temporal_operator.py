@@ -31,7 +31,7 @@ from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
-from tidegate.engine.windows.held_rows import kept
+from tidegate.engine.windows.held_rows import kept, with_keys_of
 from tidegate.extensions import classes_of
 from tidegate.sql.plan import nodes as plan
 
@@ -100,9 +100,9 @@ LOOK_AGAIN_FROM = 65_536
 
 @dataclass(slots=True)
 class _Held:
-    """The rows that a memory holds; those of the same substream are contiguous.
+    """The rows that a memory holds; those of the same key are in the order of time.
 
-    A key is within one substream, so substreams without new rows are left alone until more than ``most`` rows are held.
+    Keys without new rows are left alone until more than ``most`` rows are held. A key is within one substream.
     """
 
     rows: Waiting[Frame] = field(default_factory=Waiting)
@@ -110,9 +110,11 @@ class _Held:
 
     def take_related(self, new: Frame) -> Frame | None:
         """Remove and return the held rows that new rows may look back at."""
-        if new.substreams is None or len(self.rows) >= self.most:
+        if len(self.rows) >= self.most:
             self.most = 0
             return self.rows.take_chosen(lambda part: np.ones(len(part.table), dtype=np.bool_))
+        if new.substreams is None:
+            return self.rows.take_chosen(with_keys_of(self.rows, lambda table: table.keys, new.keys, len(new)))
         touched = np.zeros(1 + max(map(_largest, (new, *(part.table for part in self.rows.parts)))), dtype=np.bool_)
         touched[new.substreams] = True
         return self.rows.take_chosen(lambda part: touched[part.table.substreams])

@@ -159,14 +159,19 @@ class Part(Generic[T]):
 
     def remove(self, chosen: BoolArray) -> T | None:
         """Remove and return the chosen rows (bool[n] over the table) that still wait; None for none."""
+        taken = self.choose(chosen)
+        if taken is not None:
+            self.discard(chosen)
+        return taken
+
+    def choose(self, chosen: BoolArray) -> T | None:
+        """Return the chosen rows (bool[n] over the table) that still wait; None for none. They stay."""
         if self.removed is not None:
             chosen = chosen & ~self.removed
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return None
-        taken = self.table if len(rows) == len(self.table) else self.table.take(rows)
-        self.discard(chosen)
-        return taken
+        return self.table if len(rows) == len(self.table) else self.table.take(rows)
 
     def discard(self, chosen: BoolArray) -> None:
         """Remove the chosen rows, bool[n] over the table."""
@@ -209,6 +214,11 @@ class Waiting(Generic[T]):
             return None
         self._merge_small_parts()
         return type(taken[0]).concat(taken)
+
+    def choose(self, chosen: Callable[[Part[T]], BoolArray]) -> T | None:
+        """Return the chosen rows of each part, which stay; None for none."""
+        found = [table for part in self.parts if (table := part.choose(chosen(part))) is not None]
+        return type(found[0]).concat(found) if found else None
 
     def discard(self, chosen: Callable[[Part[T]], BoolArray | None]) -> None:
         """Remove the chosen rows of each part, bool[n] over its table; None for none."""

@@ -5,7 +5,8 @@ For a GROUP BY only the keys and the arguments of the aggregates are held.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,9 +15,15 @@ from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.values.grouping import sort_keys, sorted_rows
+from tidegate.engine.substreams.watermarks import Part, Table, Waiting
+from tidegate.engine.values.grouping import group, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.sql.plan import nodes as plan
+
+T = TypeVar("T", bound=Table)
+
+_FEW = 4
+"""Where more than one in this many rows has changed, it is not worth looking for the keys of the others."""
 
 
 class GroupRows:
@@ -80,12 +87,35 @@ class GroupRows:
         )
 
 
-def joined(held: Frame | None, new: Frame | None) -> Frame | None:
-    """Return held rows followed by new ones, in order; None if there are no rows."""
-    if new is not None:
-        new = new.in_order().without_order()
-    frames = [frame for frame in (held, new) if frame is not None]
-    return Frame.concat(frames) if frames else None
+def with_keys_of(
+    held: Waiting[T], keys: Callable[[T], Sequence[Vector]], changed: Sequence[Vector], count: int
+) -> Callable[[Part[T]], BoolArray]:
+    """Return what says of each part which rows have a key that occurs among changed rows, and perhaps others.
+
+    Args:
+        held: of the rows that have not changed, only the keys are read.
+        keys: returns the key columns of a table.
+        changed: those of the changed rows.
+        count: how many rows have changed.
+    """
+    tables = [part.table for part in held.parts]
+    lengths = list(map(len, tables))
+    if not tables or not changed or _FEW * count > sum(lengths):
+        # They are likely to have most of the keys.
+        return lambda part: np.ones(len(part.table), dtype=np.bool_)
+    columns = zip(changed, *map(keys, tables), strict=True)
+    groups = group(count + sum(lengths), [unified(Vector.concat(column)) for column in columns])
+    is_changed = np.zeros(groups.count, dtype=np.bool_)
+    is_changed[groups.codes[:count]] = True
+    chosen = np.split(is_changed[groups.codes[count:]], np.cumsum(lengths)[:-1])
+    by_table = {id(table): rows for table, rows in zip(tables, chosen, strict=True)}
+    return lambda part: by_table[id(part.table)]
+
+
+def in_order(*frames: Frame | None) -> Frame | None:
+    """Concatenate rows, of which those of a later frame are later; None for none."""
+    there = [frame for frame in frames if frame is not None]
+    return Frame.concat(there) if there else None
 
 
 def kept(frame: Frame, still: BoolArray) -> Frame | None:

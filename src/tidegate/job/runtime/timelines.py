@@ -6,6 +6,7 @@ changes no result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +33,10 @@ Ranges = Mapping[Timeline, tuple[int, int]]
 
 
 MOST_EVENTS_PER_STEP = 1_000_000
+_EVENTS_OF_SCHEDULING = 1_250
+"""Spark's driver takes about as long to schedule a task as a task takes for this many events."""
+_TASKS_AT_EASE = 8
+"""So many tasks are scheduled in a few milliseconds."""
 LOG_REPLACED = "the log was replaced by another one: its data were moved or deleted, or the input names another source"
 
 
@@ -64,6 +69,15 @@ def first_to_read(
     """
     arrival = None if start == NO_TIME else read_from(start, program.lookback_ticks, policy)
     return end.begin if arrival is None else max(log.first_at(partition, arrival), end.begin)
+
+
+def tasks_of(events: int, most: int) -> int:
+    """Return how many tasks a step of so many events is cut into, at most ``most``.
+
+    Tasks run at the same time, but the driver schedules them one after the other. With n tasks it is busy for n·s and
+    each of them for events·e/n; the sum is least at n = √(events·e/s).
+    """
+    return max(1, min(most, max(_TASKS_AT_EASE, math.isqrt(events // _EVENTS_OF_SCHEDULING))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +185,7 @@ class Timelines:
         return ranges
 
     def tasks(self, ranges: Ranges, ends: Mapping[Timeline, PartitionEnd]) -> list[Task]:
-        """Pack ranges into as many tasks as can run at once, the longest first."""
+        """Pack ranges into tasks that can run at once, the longest first."""
         if not ranges:
             return []
         batch_events, trace = self._settings.batch_events, self._settings.trace
@@ -181,7 +195,9 @@ class Timelines:
                 for name in self._logs
                 if (own := [self._range(at, *ranges[at], ends[at]) for at in ranges if at[0] == name])
             ]
-        tasks = [Task([], batch_events, trace) for _ in range(min(self._settings.parallelism, len(ranges)))]
+        events = sum(stop - begin for begin, stop in ranges.values())
+        count = min(tasks_of(events, self._settings.parallelism), len(ranges))
+        tasks = [Task([], batch_events, trace) for _ in range(count)]
         loads = [0] * len(tasks)
         for timeline, (begin, stop) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
             lightest = loads.index(min(loads))

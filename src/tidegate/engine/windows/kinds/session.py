@@ -28,17 +28,18 @@ last row, whether or not a later session contains it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.substreams.watermarks import Waiting, Watermark, until
+from tidegate.engine.substreams.watermarks import Part, Waiting, Watermark, until
 from tidegate.engine.values.grouping import group, spelled, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array
-from tidegate.engine.windows.held_rows import GroupRows, joined, kept
+from tidegate.engine.windows.held_rows import GroupRows, in_order, with_keys_of
 from tidegate.engine.windows.kind import RowWindow, ceil_to
 from tidegate.ordering import format_duration, short_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, NO_TIME
@@ -105,19 +106,62 @@ def sessions(
     )
 
 
-@dataclass(slots=True)
-class SessionState:
-    """Rows that wait for the watermark, and rows of open sessions.
+@dataclass(frozen=True, slots=True)
+class SessionRows:
+    """Rows of open sessions.
 
     Attributes:
-        opened: int64[n], when the session of each held row opened.
+        opened: int64[n], when the session of each row opened; NO_TIME for a new row.
         counted: bool[n], whether a later session contains the row; else it is only kept for its time.
+        due: int64[n], the row takes part in nothing before the watermark has passed this time, unless others follow it.
     """
 
+    frame: Frame
+    opened: Int64Array
+    counted: BoolArray
+    due: Int64Array
+
+    @classmethod
+    def of(cls, frame: Frame) -> SessionRows:
+        """Return new rows."""
+        count = len(frame)
+        none = np.full(count, NO_TIME, dtype=np.int64)
+        return cls(frame, none, np.ones(count, dtype=np.bool_), none)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def times(self) -> Int64Array:
+        return self.frame.times
+
+    @property
+    def substreams(self) -> Int64Array | None:
+        return self.frame.substreams
+
+    def take(self, rows: Int64Array) -> SessionRows:
+        """Return these rows, in this order."""
+        return SessionRows(self.frame.take(rows), self.opened[rows], self.counted[rows], self.due[rows])
+
+    @classmethod
+    def concat(cls, tables: Sequence[SessionRows]) -> SessionRows:
+        """Concatenate rows."""
+        if len(tables) == 1:
+            return tables[0]
+        return cls(
+            Frame.concat([table.frame for table in tables]),
+            np.concatenate([table.opened for table in tables]),
+            np.concatenate([table.counted for table in tables]),
+            np.concatenate([table.due for table in tables]),
+        )
+
+
+@dataclass(slots=True)
+class SessionState:
+    """Rows that wait for the watermark, and rows of open sessions."""
+
     waiting: Waiting[Frame] = field(default_factory=Waiting)
-    held: Frame | None = None
-    opened: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    counted: BoolArray = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    held: Waiting[SessionRows] = field(default_factory=Waiting)
 
 
 class SessionOperator:
@@ -144,23 +188,45 @@ class SessionOperator:
 
     def release_rows(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all sessions that end before the watermark, by time, key and partition."""
-        held = joined(state.held, state.waiting.take_before(watermark))
-        if held is None:
+        new = state.waiting.take_before(watermark)
+        rows = self._take_changed(state, None if new is None else new.in_order().without_order(), watermark)
+        if rows is None:
             return None
+        held, opened, counted = rows.frame, rows.opened, rows.counted
         reached = until(watermark, held.substreams)
-        new = len(held) - len(state.opened)
-        opened = np.concatenate([state.opened, np.full(new, NO_TIME)])
-        counted = np.concatenate([state.counted, np.ones(new, dtype=np.bool_)])
         partitions = self._rows.partitions(held)
         parts = group(len(held), [unified(key) for key in partitions])
         sequences = Sequences.of(parts.codes, parts.count)
-        found = sessions(held.times, sequences, self._window.timeout_ticks, self._window.max_ticks, opened, reached)
+        timeout = self._window.timeout_ticks
+        found = sessions(held.times, sequences, timeout, self._window.max_ticks, opened, reached)
         over = found.ends < reached
-        still = (counted & ~over) | found.open_last
+        counted_later = counted & ~over
         out = np.flatnonzero(counted & over)
-        state.held = kept(held, still)
-        state.opened, state.counted = found.opened[still], (counted & ~over)[still]
+        due = np.where(counted_later, found.ends, np.minimum(held.times + timeout, LAST_TICKS))
+        still = np.flatnonzero(counted_later | found.open_last)
+        state.held.append(SessionRows(held, found.opened, counted_later, due).take(still))
         return self._fold(held, out, found.ends[out], parts.codes[out])
+
+    def _take_changed(self, state: SessionState, new: Frame | None, watermark: Watermark) -> SessionRows | None:
+        """Remove and return the rows of partitions in which something ends or that have new rows, these included."""
+
+        def is_due(part: Part[SessionRows]) -> BoolArray:
+            due: BoolArray = part.table.due < until(watermark, part.table.substreams)
+            return due
+
+        due = state.held.choose(is_due)
+        changed = in_order(None if due is None else due.frame, new)
+        if changed is None:
+            return None
+        keys_of = with_keys_of(
+            state.held,
+            lambda table: self._rows.partitions(table.frame),
+            self._rows.partitions(changed),
+            len(changed),
+        )
+        tables = [state.held.take_chosen(keys_of), None if new is None else SessionRows.of(new)]
+        there = [table for table in tables if table is not None]
+        return SessionRows.concat(there) if there else None
 
     def _fold(self, held: Frame, out: Int64Array, ends: Int64Array, partition: Int64Array) -> Frame | None:
         """Return a result for each session and key."""

@@ -22,8 +22,8 @@ from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.substreams.watermarks import Waiting, Watermark, each, since, until
 from tidegate.engine.values.grouping import group, sort_keys, sorted_rows, unified
 from tidegate.engine.values.sequences import Sequences
-from tidegate.engine.values.vectors import Int64Array, Vector
-from tidegate.engine.windows.held_rows import GroupRows, joined, kept
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
+from tidegate.engine.windows.held_rows import GroupRows, in_order, kept, with_keys_of
 from tidegate.engine.windows.kind import RowWindow
 from tidegate.ordering import NO_TIME, format_duration, short_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
@@ -99,7 +99,7 @@ class SlidingState:
     """
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
-    held: Frame | None = None
+    held: Waiting[Frame] = field(default_factory=Waiting)
     released: int = NO_TIME
 
 
@@ -127,12 +127,22 @@ class SlidingOperator:
 
     def release_rows(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all instants before the watermark, by time and then by key."""
-        held = joined(state.held, state.waiting.take_before(watermark))
+        new = state.waiting.take_before(watermark)
+        if new is not None:
+            new = new.in_order().without_order()
         begin = state.released
         if isinstance(watermark, int):
             state.released = watermark
-        if held is None:
+        # A window changes where a row enters or leaves, so rows of all other keys can stay where they are.
+        left = state.held.take_chosen(lambda part: self._has_left(part.table, watermark))
+        changed = in_order(left, new)
+        if changed is None:
             return None
+        keys_of = with_keys_of(state.held, self._rows.keys, self._rows.keys(changed), len(changed))
+        held = in_order(left, state.held.choose(keys_of), new)
+        assert held is not None
+        if new is not None and (stays := kept(new, ~self._has_left(new, watermark))) is not None:
+            state.held.append(stays)
         reached = until(watermark, held.substreams)
         begins = begin if isinstance(watermark, int) else since(watermark, held.substreams)
         groups = group(len(held), [unified(key) for key in self._rows.keys(held)])
@@ -143,8 +153,12 @@ class SlidingOperator:
         one_of_each = sequences.rows[windows.lows]
         keys = [key.take(_spelling(key, sequences, windows, one_of_each)) for key in self._rows.keys(held)]
         substreams = None if held.substreams is None else held.substreams[one_of_each]
-        state.held = kept(held, held.times >= np.maximum(reached, FIRST_TICKS) - self._size)
         return self._rows.results(windows.ends, keys, values, substreams=substreams)
+
+    def _has_left(self, rows: Frame, watermark: Watermark) -> BoolArray:
+        """Return bool[n]: which rows no window from the watermark on contains."""
+        has_left: BoolArray = rows.times < np.maximum(until(watermark, rows.substreams), FIRST_TICKS) - self._size
+        return has_left
 
 
 def _spelling(key: Vector, sequences: Sequences, windows: SlidingWindows, one_of_each: Int64Array) -> Int64Array:
