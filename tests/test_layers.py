@@ -284,6 +284,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "connectors/outputs",
         "connectors/model",
         "engine",
+        "engine/sharding",
         "sql/plan",
         "ordering",
     ),

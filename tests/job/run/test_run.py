@@ -18,7 +18,7 @@ from tidegate.client.producer import OutgoingEvent, Producer
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job, run_job
 from tidegate.job.run.journal import Journal
-from tidegate.job.run.run import Ending
+from tidegate.job.run.run import Ending, Places, in_this_process
 from tidegate.ordering import format_time, parse_time
 from tidegate.server import BackgroundServer
 
@@ -322,3 +322,34 @@ def test_a_run_until_caught_up_says_what_it_waits_for(tmp_path: Path) -> None:
         assert run_job(job, until_caught_up=True, notice=notices.append).why is Ending.CAUGHT_UP
     assert "the last results wait until no late event can change them: the watermark has to reach 20" in notices[0]
     assert "the run ends after 3 s at the latest" in notices[0]
+
+
+@pytest.mark.parametrize(("cores", "said"), [(1, 0), (2, 1)])
+def test_what_more_cores_would_not_make_faster_is_said_before_a_job_starts_on_spark(
+    tmp_path: Path, cores: int, said: int
+) -> None:
+    alone = "SELECT LAG(v) OVER (LIMIT DURATION(minute, 1)) AS v INTO counted FROM i TIMESTAMP BY t"
+    file = '[outputs.counted]\ntype = "file"\npath = "counted.jsonl"\n'
+    job = load_job(write_job(tmp_path, 20, query=alone, outputs=file))
+    here = in_this_process(job.policy)
+    notices: list[str] = []
+    at_first_step: list[int] = []
+    places = Places(here.here, here.here, parallelism=lambda: cores)
+    run_job(
+        job,
+        places,
+        until_caught_up=True,
+        notice=notices.append,
+        on_step=lambda report: at_first_step.append(len(notices)),
+    )
+    assert sum("one shard of Spark" in one for one in notices) == said
+    assert not said or at_first_step[0]
+    assert not any(
+        "one shard" in one for one in notices_of(load_job(write_job(tmp_path / "here", 20, query=alone, outputs=file)))
+    )
+
+
+def notices_of(job: Job) -> list[str]:
+    notices: list[str] = []
+    run_job(job, until_caught_up=True, notice=notices.append)
+    return notices

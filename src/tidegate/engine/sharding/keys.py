@@ -24,6 +24,7 @@ from tidegate.engine.substreams.separation import Carriers, carried_through, com
 from tidegate.engine.windows.kind import PaneWindow
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.explain import expression
+from tidegate.sql.plan.explain import window as in_words
 from tidegate.sql.plan.walking import fold, sources_of
 
 
@@ -269,6 +270,27 @@ def spread_of(query: plan.Query) -> dict[int, str]:
     joined = any(joins_streams(one) for one in relations)
     placed = placements(operators, by_substream=by_substream, joined=joined)
     return {id(one): _said(one, placement) for (one, _), placement in zip(operators, placed, strict=True)}
+
+
+def unspread(query: plan.Query) -> list[str]:
+    """Return a sentence for each operator that one shard computes for all keys: what it is, and what to do about it."""
+    spread = spread_of(query)
+    relations = [one for one in operator_relations(query) if spread.get(id(one), "").startswith(_ALONE)]
+    return list(dict.fromkeys(f"{_named(one)} {_ALONE} of Spark, so on one core; {_instead(one)}" for one in relations))
+
+
+def _named(relation: plan.Relation) -> str:
+    """Return what people call an operator, and the verb."""
+    match relation:
+        case plan.Aggregate():
+            return f"the window {in_words(relation.window)} runs"
+        case plan.Temporal(calls=calls):
+            names = list(dict.fromkeys(call.function.upper() for call in calls))
+            return f"{' and '.join(names)} {'runs' if len(names) == 1 else 'run'}"
+        case plan.Match():
+            return "MATCH_RECOGNIZE runs"
+        case _:
+            return "a JOIN runs"
 
 
 def _said(relation: plan.Relation, placement: Placement) -> str:

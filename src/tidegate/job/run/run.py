@@ -13,6 +13,7 @@ from tidegate.connectors.model.metrics import WATERMARK_DELAY, DataErrorLog
 from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs import OutputCounts
 from tidegate.engine import Program, ResultRows
+from tidegate.engine.sharding.keys import unspread
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
 from tidegate.job.run.deaths import Deaths
@@ -251,6 +252,7 @@ class _Run:
         self._seals = _seals(opened, hooks)
         # Without a seal, a query that looks back far would read too much of the log again.
         self._may_rebalance = self._seals.is_on or not is_worthwhile(job.program, job.policy)
+        self._say_what_one_shard_computes(job)
         self._stepper = self._new_stepper(progress)
         why = places.why
         if places.placement_policy is not None:
@@ -489,6 +491,13 @@ class _Run:
         places = self._places
         on_spark = places.on_spark is not None and (places.placement_policy is None or places.placement_policy.on_spark)
         return places.on_spark if on_spark and places.on_spark is not None else places.here
+
+    def _say_what_one_shard_computes(self, job: Job) -> None:
+        """Say before the job starts which operators more cores of Spark would not make faster."""
+        places = self._places
+        cores = places.parallelism() if places.parallelism else self._settings.parallelism
+        if places.on_spark is not None and (job.definition.spark.shards or cores) > 1:
+            self._warn(unspread(job.program.query))
 
     def _warn(self, warnings: Sequence[str]) -> None:
         for warning in warnings:
