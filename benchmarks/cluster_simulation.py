@@ -5,13 +5,14 @@
 *Measured*, in processor time of one core. The stages of a step run in this process as executors run them: tasks,
 shards, writers, and what the driver does with their answers. Steps of two sizes over two numbers of shards give a cost
 for each event, and one for each blob; every task sends a blob to every shard. The bytes of blobs and of states are
-counted. Java's cost of a task is measured in a local session. It contains the executor's part, so the load of Spark's
-scheduler is an upper bound.
+counted. Java's cost of a task is that of the driver alone, with executors that are processes of their own.
 
-*Assumed*: executors with four cores and a network of 10 Gbit/s, as many tasks and shards as cores, evenly spread events
-and keys, and a log that delivers everything on time.
+*Assumed*: executors with four cores and a network of 10 Gbit/s, as many tasks and shards as a job would have
+(TIDEGATE_AS_MANY_AS_CORES=1: as many as cores), evenly spread events and keys, and a log that delivers everything on
+time.
 
-*Simulated*: steps of several lengths, the load of each resource in them, and the resource that saturates first.
+*Simulated*: steps of several lengths, the load of each resource in them, and the resource that saturates first. The
+stages of a step follow each other: the *path* is how long they take together, as a share of the step's length.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard,
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import Task, run_task
+from tidegate.job.runtime.timelines import tasks_of
 from tidegate.ordering import TICKS_PER_SECOND, Policy
+from tidegate.spark.executors import shards_for
 from tidegate.sql import compile_query
 
 TASKS = 8
@@ -54,6 +57,7 @@ CORES_OF_EXECUTOR = 4
 NETWORK_BYTES_PER_S = 1.25e9
 STEP_LENGTHS_S = (1, 5, 30)
 FROM = "FROM i TIMESTAMP BY t"
+AS_MANY_AS_CORES = bool(os.environ.get("TIDEGATE_AS_MANY_AS_CORES"))
 
 
 @dataclass(frozen=True)
@@ -252,8 +256,8 @@ def unit_costs(form: Form) -> UnitCosts:
 
 
 def spark_costs() -> tuple[float, float]:
-    """Return the processor seconds of Java for a Spark job of two tasks, and for one more task."""
-    spark = spark_session()
+    """Return the processor seconds of the driver's Java for a Spark job of two tasks, and for one more task."""
+    spark = spark_session(spark_master="local-cluster[2,1,1024]")
     java = Path(f"/proc/{SparkContext._gateway.proc.pid}/stat")
 
     def used() -> float:
@@ -266,8 +270,8 @@ def spark_costs() -> tuple[float, float]:
             spark.range(0, tasks, 1, tasks).write.format("noop").mode("overwrite").save()
         return (used() - began) / jobs
 
-    seconds(400, 3)
-    few, many = seconds(2, 20), seconds(402, 5)
+    seconds(400, 5)
+    few, many = seconds(2, 20), seconds(402, 10)
     spark.stop()
     return few, (many - few) / 400
 
@@ -276,20 +280,25 @@ def loads(
     unit: UnitCosts, executors: int, rate: float, length_s: float, job_s: float, task_s: float
 ) -> Mapping[str, float]:
     """Return how busy each resource is in steps of a length; 1 is saturated."""
-    places = executors * CORES_OF_EXECUTOR
-    events, blobs = rate * length_s, places * places * unit.levels
-    spark_tasks = places * (2 + unit.levels)
+    cores = executors * CORES_OF_EXECUTOR
+    events = rate * length_s
+    tasks, shards = (cores, cores) if AS_MANY_AS_CORES else (tasks_of(int(events), cores), shards_for(cores))
+    blobs = tasks * shards + (unit.levels - 1) * shards * shards
+    spark_tasks = tasks + shards * (1 + unit.levels)
 
     def total(stage: str) -> float:
         per_event, per_blob, per_shard = (getattr(one, stage) for one in (unit.event, unit.blob, unit.shard))
-        return float(per_event * events + per_blob * blobs + per_shard * places)
+        return float(per_event * events + per_blob * blobs + per_shard * shards)
 
-    work = total("task") + total("shard") + total("write") + spark_tasks * task_s
+    scheduler = job_s + spark_tasks * task_s
+    driver = total("driver")
+    path = total("task") / tasks + (total("shard") + total("write")) / shards + scheduler + driver
     return {
-        "executors' cores": work / (places * length_s),
+        "a step's path": path / length_s,
+        "executors' cores": (total("task") + total("shard") + total("write")) / (cores * length_s),
         "executors' network": total("sent") / (executors * length_s * NETWORK_BYTES_PER_S),
-        "driver: Python": (total("driver")) / length_s,
-        "driver: Spark's scheduler": (job_s + spark_tasks * task_s) / length_s,
+        "driver: Python": driver / length_s,
+        "driver: Spark's scheduler": scheduler / length_s,
     }
 
 
@@ -300,7 +309,7 @@ def main(arguments: Sequence[str]) -> int:
     job_s, task_s = spark_costs()
     costs = Table("form", "µs/event: task", "shard", "write", "µs/blob", "bytes sent/event", "/blob", "held/event")
     result = Table(
-        "form", "step s", *("cores", "network", "driver Python", "scheduler"), "saturates first", "memory GB"
+        "form", "step s", *("path", "cores", "network", "driver Python", "scheduler"), "saturates first", "memory GB"
     )
     for name in arguments[2:] or FORMS:
         unit = unit_costs(FORMS[name])
@@ -314,7 +323,7 @@ def main(arguments: Sequence[str]) -> int:
         memory = unit.held_per_event * rate * (FORMS[name].held_s + 5) / executors / 1e9
         for length_s in STEP_LENGTHS_S:
             busy = loads(unit, executors, rate, length_s, job_s, task_s)
-            worst = max(busy, key=lambda resource: busy[resource])
+            worst = max([*busy][1:], key=lambda resource: busy[resource])
             result.add_row(
                 name,
                 str(length_s),
@@ -323,7 +332,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{memory:.2f}",
             )
     console = Console(width=140)
-    print(f"Java's processor time: {job_s * 1e3:.0f} ms for a job, {task_s * 1e3:.1f} ms for a task")
+    print(f"the driver's Java: {job_s * 1e3:.0f} ms of the processor for a job, {task_s * 1e3:.1f} ms for a task")
     console.print(costs)
     print(f"{executors} executors of {CORES_OF_EXECUTOR} cores, {rate / 1e6:g} million events per second")
     console.print(result)

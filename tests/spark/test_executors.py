@@ -20,7 +20,7 @@ from tests.source import ROOT
 from tests.spark.standalone import standalone
 from tidegate.connectors.model.retry_policy import Waiting, WaitOver
 from tidegate.spark.calls import StepThread
-from tidegate.spark.executors import ExecutorWatch, _problem_here
+from tidegate.spark.executors import ExecutorWatch, _problem_here, shards_for
 from tidegate.spark.options import Options
 from tidegate.spark.places import TaskPlace
 from tidegate.spark.source import EventHubsReader
@@ -187,3 +187,8 @@ def test_a_job_on_a_cluster_without_workers_says_so_and_begins_when_one_joins(tm
     assert json.loads((folder / "status.json").read_text(encoding="utf-8"))["waiting"] is None
     for name in ("counted.jsonl", "large.jsonl"):
         assert (path.parent / name).read_bytes() == (expected.parent / name).read_bytes() != b""
+
+
+@pytest.mark.parametrize(("cores", "shards"), [(0, 1), (2, 2), (64, 64), (100, 64), (400, 100), (1600, 200)])
+def test_a_job_on_many_cores_has_fewer_shards_than_cores(cores: int, shards: int) -> None:
+    assert shards_for(cores) == shards

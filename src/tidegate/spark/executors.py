@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from tidegate.connectors.model.retry_policy import Waiting, WaitOver
 _VERSION: str = importlib.import_module("tidegate").__version__
 _by_value: Any = cloudpickle
 _by_value.register_pickle_by_value(sys.modules[__name__])
+_SHARDS_AT_EASE = 64
+"""On more cores than this, shards are fewer than cores: every one is a task of every stage, and gets a blob from every
+task."""
+
 _SAY_AFTER_S = 5.0
 _SAY_AGAIN_AFTER_S = 30.0
 
@@ -89,12 +94,21 @@ def executors_of(context: SparkContext) -> int | None:
     return None
 
 
+def shards_for(cores: int) -> int:
+    """Return how many shards a job has on so many cores, if its owner does not say.
+
+    Spark's scheduler takes a millisecond or two for each, in each of a step's stages, and a step of a second should
+    not be spent with that.
+    """
+    return max(1, min(cores, max(_SHARDS_AT_EASE, 5 * math.isqrt(cores))))
+
+
 def executors_for_shards(context: SparkContext | None, shards: int | None) -> int:
     """Return how many executors may have shards.
 
     Args:
         context: None over Spark Connect, which does not say.
-        shards: how many there are; None if there are as many as cores.
+        shards: how many there are; None for `shards_for`.
 
     Returns:
         0 if the number is not known or, on a local master, always the same.
@@ -102,7 +116,7 @@ def executors_for_shards(context: SparkContext | None, shards: int | None) -> in
     if context is None or str(context.master).startswith("local"):
         return 0
     found = executors_of(context) or 0
-    return min(found, shards or found)
+    return min(found, shards or shards_for(context.defaultParallelism))
 
 
 def check_executors(context: SparkContext) -> None:

@@ -27,6 +27,7 @@ from tidegate.job.runtime.task import Task
 from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
+from tidegate.spark.executors import shards_for
 from tidegate.spark.failures import FAILURES
 from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, WholeStepPlace, Writing
 from tidegate.spark.queries.hash_partitions import labels
@@ -298,8 +299,8 @@ class SparkPlacement:
     def idle_executors(self, sealed: bool) -> int:
         executors = self._settings.executors() if self._homes else 0
         if executors and sealed:
-            shards, cores = self._place.shards, self._spark.sparkContext.defaultParallelism
-            executors = min(executors, shards) if _are_enough(shards, cores) else 0
+            shards, wanted = self._place.shards, shards_for(self._spark.sparkContext.defaultParallelism)
+            executors = min(executors, shards) if _are_enough(shards, wanted) else 0
         return max(0, executors - len(self._homes))
 
     def preview(self, order: StepOrder) -> list[ResultRows]:

@@ -43,6 +43,7 @@ _SIZES: dict[tuple[str, int, int], StateSizes] = {}
 """Of the shards that have run in this process, by run, level and number."""
 
 SCHEMA = "shard int, blob binary"
+_BATCH_BYTES = 16 * 2**20
 _ARROW = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
 
 
@@ -438,13 +439,22 @@ def load_state(store: StateStore, name: str, version: int, keyed: KeyedSide) -> 
 def _rows(
     job: JobOnShards, answering: int, deliveries: Sequence[Delivery], answers: list[Answer]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each shard. One of them carries the answers; if they are failures, all do without results."""
+    """Yield a row for each shard. One of them carries the answers; if they are failures, all do without results.
+
+    Spark has work with each batch, so they are few and large.
+    """
     void = any(one.failure is not None for one in answers)
+    labels: list[int] = []
+    blobs: list[bytes] = []
+    size = 0
     for shard, delivery in enumerate(deliveries):
         delivery.void = delivery.void or void
-        parcel = Parcel(delivery, answers if shard == answering else [])
-        blob = pickle.dumps(parcel, protocol=5)
-        yield pa.record_batch([pa.array([job.labels[shard]], pa.int32()), pa.array([blob], pa.binary())], schema=_ARROW)
+        blobs.append(pickle.dumps(Parcel(delivery, answers if shard == answering else []), protocol=5))
+        labels.append(job.labels[shard])
+        size += len(blobs[-1])
+        if size >= _BATCH_BYTES or shard + 1 == len(deliveries):
+            yield pa.record_batch([pa.array(labels, pa.int32()), pa.array(blobs, pa.binary())], schema=_ARROW)
+            labels, blobs, size = [], [], 0
 
 
 def _table(rows: Sequence[tuple[int, bytes]]) -> pa.Table:

@@ -32,7 +32,7 @@ from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
-from tidegate.spark.executors import ExecutorWatch, executors_for_shards
+from tidegate.spark.executors import ExecutorWatch, executors_for_shards, shards_for
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
@@ -144,7 +144,7 @@ class SparkPlaces:
 
     def _on_spark(self, program: Program) -> Placement:
         session = self._context()
-        shards = self._wanted.shards or max(1, session.sparkContext.defaultParallelism)
+        shards = self._wanted.shards or shards_for(session.sparkContext.defaultParallelism)
         settings = PlacementSettings(
             shards,
             self._opened.folder,

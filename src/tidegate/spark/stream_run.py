@@ -20,7 +20,7 @@ from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
-from tidegate.spark.executors import check_executors, executors_for_shards
+from tidegate.spark.executors import check_executors, executors_for_shards, shards_for
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
@@ -192,7 +192,7 @@ class StreamRun:
         self._claim()
 
     def _placement(self, program: Program, opened: OpenRun, encoders: Mapping[str, Encoder]) -> SparkPlacement:
-        shards = self._settings.shards or parallelism(self._spark)
+        shards = self._settings.shards or shards_for(parallelism(self._spark))
         master = "Spark Connect" if self._context is None else str(self._context.master)
         placed = PlacementSettings(
             shards,

@@ -77,7 +77,7 @@ def stream(
         functions: by name, a Python function (``udf.NAME``), a class (``uda.NAME``), or a section of the job file.
         placement: ``"spark"``, ``"process"`` (the driver's), or ``"auto"``: on executors while the query is too large
             for the driver.
-        shards: how many parts the state has on executors; the default is the number of cores.
+        shards: how many parts the state has on executors; the default is the number of cores, and less on more than 64.
         max_events_per_step: how much of a backlog one step reads.
         accept_missing: continue although events were removed from an input before they were read.
         accept_changes: continue from a checkpoint of another query, other inputs or other columns, where its results

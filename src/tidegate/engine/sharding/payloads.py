@@ -140,6 +140,7 @@ Side = tuple[int, int]
 """An operator and one of its sources, by number."""
 
 _ROWS_TOGETHER = 4096
+_SMALL_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +290,51 @@ class Divider:
                 piece = piece.of_substreams(_renumbering(of_keys, shard)[piece.substreams])
             pieces[shard] = piece
         return pieces
+
+
+def together(partials: Iterable[Partial]) -> list[Partial]:
+    """Return the same partial results, with neighbouring small pieces joined: to absorb one costs as much as its rows.
+
+    Those by substream stay as they are.
+    """
+    found: list[Partial] = []
+    small: dict[Side, list[Any]] = {}
+
+    def join(side: Side) -> None:
+        pieces = small.pop(side, [])
+        if pieces:
+            found.append(Partial(payloads={side: _joined(pieces)}))
+
+    for partial in partials:
+        if partial.substreams is not None:
+            found.append(partial)
+            continue
+        for side, payload in partial.payloads.items():
+            if _is_small(payload):
+                small.setdefault(side, []).append(payload)
+            else:
+                join(side)
+                found.append(Partial(payloads={side: payload}))
+    for side in list(small):
+        join(side)
+    return found
+
+
+def _is_small(payload: Any) -> bool:
+    if isinstance(payload, list):
+        return all(part is None or _is_small(part) for part in payload)
+    return isinstance(payload, Frame | PaneTable) and len(payload) < _SMALL_ROWS
+
+
+def _joined(pieces: Sequence[Any]) -> Any:
+    """Return pieces of one payload as one."""
+    there = [piece for piece in pieces if piece is not None]
+    if len(there) < 2:
+        return there[0] if there else None
+    first = there[0]
+    if isinstance(first, list):
+        return [_joined(parts) for parts in zip(*there, strict=True)]
+    return PaneTable.concat(there).merged() if isinstance(first, PaneTable) else Frame.concat(there)
 
 
 def _parts(operator: Operator, payload: Sequence[Any]) -> Sequence[Operator]:

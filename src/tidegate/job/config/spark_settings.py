@@ -63,7 +63,10 @@ class SparkSettings(Section):
         f"big for its process (auto); default: what {PLACEMENT_VARIABLE} says, else spark",
     )
     shards: int | None = Field(
-        default=None, ge=1, le=10_000, description="how many shards have the job's state on Spark; default: the cores"
+        default=None,
+        ge=1,
+        le=10_000,
+        description="how many shards have the job's state on Spark; default: the cores, and fewer on more than 64",
     )
     max_events_per_step: int | None = Field(
         default=None,

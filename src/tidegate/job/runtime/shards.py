@@ -24,7 +24,7 @@ from tidegate.engine import (
     RuntimeErrors,
 )
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged
+from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged, together
 from tidegate.job.runtime.arrival_clock import Reached
 from tidegate.job.runtime.emission import Completeness, StepOrder, Timeline, emitted_rows
 from tidegate.job.runtime.task import RangeResult
@@ -105,8 +105,7 @@ def run_shard(
     inbox = sorted(deliveries, key=lambda one: one.sender)
     reached = {timeline: at for one in inbox for timeline, at in one.reached.items()}
     keyed.know_timelines(order.timelines)
-    for one in inbox:
-        keyed.absorb(one.partials.get(level, []))
+    keyed.absorb(together(partial for one in inbox for partial in one.partials.get(level, [])))
     complete = order.complete_with(reached, keyed.program)
     part = sharding.part(keyed.program, level)
     keyed.receive(_received(inbox, part.received))

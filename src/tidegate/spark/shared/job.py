@@ -6,6 +6,7 @@ from tidegate.engine import Program
 from tidegate.job.run.opening import OpenRun
 from tidegate.job.runtime.placement import Placement
 from tidegate.spark.calls import StepThread
+from tidegate.spark.executors import shards_for
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared.attachment import Attachment, SparkAddress
 
@@ -34,7 +35,7 @@ class JobOnSharedSpark:
         opened, attachment = self._opened, self._attachment
         definition, context = opened.job.definition, attachment.session.sparkContext
         settings = PlacementSettings(
-            definition.spark.shards or max(1, context.defaultParallelism),
+            definition.spark.shards or shards_for(context.defaultParallelism),
             opened.folder,
             opened.encoders,
             name=definition.name,
