@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tidegate.hub.schema_registry import SchemaRegistry
+from tidegate.hub.schema_registry import EntriesMoved, LoggedSchemas, SchemaRegistry
 from tidegate.hub.schema_state import (
     INCOMPATIBLE,
     INVALID_SCHEMA,
     INVALID_SUBJECT,
     INVALID_VERSION,
     NOT_PERMITTED,
+    NOT_STORED,
     REFERENCE_EXISTS,
     SCHEMA_NOT_FOUND,
     SUBJECT_NOT_FOUND,
@@ -43,7 +44,7 @@ def avro(*names: str) -> SchemaText:
 @pytest.fixture
 def open_registry(tmp_path: Path) -> Iterator[Callable[[], SchemaRegistry]]:
     with closing(Committer()) as committer, closing(LogClock(tmp_path / "clock")) as clock:
-        yield lambda: SchemaRegistry(tmp_path / "schemas", clock, committer)
+        yield lambda: SchemaRegistry(LoggedSchemas(tmp_path / "schemas", clock, committer), clock)
 
 
 @pytest.fixture
@@ -188,3 +189,73 @@ def test_names_of_subjects() -> None:
         assert SubjectName.parse(text) == expected
     assert SubjectName.text("g", "a") == ":.g:a"
     assert code_of(SubjectName.parse, "a\nb") == INVALID_SUBJECT
+
+
+class SharedLog:
+    """Entries that several registries share, as gateways do: each reads on only when it appends."""
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.before_append: Callable[[], None] = lambda: None
+
+    def opened(self) -> SharedView:
+        return SharedView(self)
+
+
+class SharedView:
+    """One gateway's view of the entries."""
+
+    def __init__(self, shared: SharedLog) -> None:
+        self._shared = shared
+        self._read = 0
+
+    def follow(self, apply: Callable[[Any], None]) -> None:
+        self._apply = apply
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        for entry in self._shared.entries[self._read :]:
+            self._apply(entry)
+        self._read = len(self._shared.entries)
+
+    def append(self, number: int, entry: Any) -> None:
+        self._shared.before_append()
+        if number != len(self._shared.entries) + 1:
+            self.catch_up()
+            raise EntriesMoved("moved")
+        self._shared.entries.append(json.loads(json.dumps(entry)))
+        self.catch_up()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_registries_of_gateways_agree_though_both_change_at_once(tmp_path: Path) -> None:
+    shared = SharedLog()
+    with closing(LogClock(tmp_path / "clock")) as clock:
+        a, b = (SchemaRegistry(shared.opened(), clock) for _ in range(2))
+        theirs: list[Any] = []
+
+        def b_is_first() -> None:
+            shared.before_append = lambda: None
+            theirs.append(b.register(G, S, avro("b")))
+
+        shared.before_append = b_is_first
+        ours = a.register(G, S, avro("a"))
+        assert [(one.version, one.schema_id) for one in (*theirs, ours)] == [(1, 1), (2, 2)]
+        assert b.register(G, S, avro("a")) == ours
+
+        def b_forbids_it() -> None:
+            shared.before_append = lambda: None
+            b.put_group(G, mode=Mode.READONLY)
+
+        shared.before_append = b_forbids_it
+        assert code_of(a.register, G, S, avro("c")) == NOT_PERMITTED
+
+
+def test_a_change_gives_up_if_others_are_always_first(tmp_path: Path) -> None:
+    shared = SharedLog()
+    with closing(LogClock(tmp_path / "clock")) as clock:
+        registry = SchemaRegistry(shared.opened(), clock)
+        shared.before_append = lambda: shared.entries.append({"do": "remove-group", "group": "none"})
+        assert code_of(registry.register, G, S, avro("a")) == NOT_STORED

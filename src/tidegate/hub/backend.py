@@ -11,11 +11,14 @@ from typing import Protocol
 from tidegate.durable_files import DirectoryLock, FileDamaged
 from tidegate.hub.event_hub import EventHub, LogSettings, open_partitions
 from tidegate.hub.partition import Partition
+from tidegate.hub.schema_registry import LoggedSchemas, SchemaLog
 from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, read_state, write_state
 from tidegate.hub.throughput import Throughput
 
 _logger = logging.getLogger(__name__)
 HUBS_FOLDER = "hubs"
+SCHEMAS_FOLDER = "schemas"
+"""Where the data directory has the schema registry."""
 
 
 class Backend(Protocol):
@@ -38,6 +41,9 @@ class Backend(Protocol):
 
     def apply_retention(self, hub: EventHub, now_ms: int) -> int:
         """Delete what a hub's retention no longer keeps, and return how many events that were. Raises LogError."""
+
+    def open_schemas(self) -> SchemaLog:
+        """Open the entries of the schema registry. Raises FileDamaged, LogError, OSError."""
 
     def share_throughput(self, throughput: Throughput) -> None:
         """Share the units out among all that serve the namespace, from now on."""
@@ -91,6 +97,10 @@ class DataDirectory:
 
     def apply_retention(self, hub: EventHub, now_ms: int) -> int:
         return hub.apply_retention(now_ms)
+
+    def open_schemas(self) -> SchemaLog:
+        logs = self._logs
+        return LoggedSchemas(self._path / SCHEMAS_FOLDER, logs.clock, logs.committer, durable=logs.durable)
 
     def share_throughput(self, throughput: Throughput) -> None:
         """Do nothing: one process serves a data directory, and gives out all units."""

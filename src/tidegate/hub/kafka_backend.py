@@ -19,6 +19,7 @@ from tidegate.hub.errors import HubError, LinkStolen, QuotaExceeded, ServerBusy
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import MAX_READERS, Partition, ReaderSlot, ReaderSlots
 from tidegate.hub.producers import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER, Numbers, integer_property
+from tidegate.hub.schema_registry import EntriesMoved, SchemaLog
 from tidegate.hub.snapshot import HubDefinition, NamespaceState
 from tidegate.hub.throughput import Demand, Throughput
 from tidegate.log import LogError, Numbering
@@ -43,6 +44,7 @@ from tidegate.store.kafka.topics import (
 
 _logger = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SCHEMAS = "schemas"
 
 
 class ChangedElsewhere(LogError):
@@ -220,6 +222,9 @@ class KafkaBackend:
             self._retention[directory] = wanted
         return 0
 
+    def open_schemas(self) -> SchemaLog:
+        return SharedSchemas(self)
+
     def share_throughput(self, throughput: Throughput) -> None:
         """Report what is used here to the other gateways, and give out what all reports leave to this one."""
 
@@ -320,6 +325,28 @@ class SharedReaderSlots(ReaderSlots):
     def forget(self, slot: ReaderSlot) -> None:
         """Take a slot from a reader whose claim was lost."""
         super().vacate(slot)
+
+
+class SharedSchemas:
+    """The entries of the schema registry that all gateways share."""
+
+    def __init__(self, backend: KafkaBackend) -> None:
+        self._store = backend.store
+        self._shared = backend.shared
+
+    def follow(self, apply: Callable[[Mapping[str, Any]], None]) -> None:
+        self._store.wait(self._shared.follow_entries(_SCHEMAS, apply))
+
+    def append(self, number: int, entry: Mapping[str, Any]) -> None:
+        try:
+            self._store.wait(self._shared.append_entry(_SCHEMAS, number, entry))
+        except Stale:
+            raise EntriesMoved("another gateway has changed the schema registry meanwhile") from None
+        except KafkaError as error:
+            raise LogError(str(error)) from error
+
+    def close(self) -> None:
+        """Do nothing: the store is closed by itself."""
 
 
 class ClusterProducers:

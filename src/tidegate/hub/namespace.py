@@ -36,8 +36,6 @@ from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
 _logger = logging.getLogger(__name__)
 GROUPS_FOLDER = "groups"
 """Where the data directory has the positions of Kafka's groups."""
-SCHEMAS_FOLDER = "schemas"
-"""Where it has the schema registry."""
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 
@@ -100,7 +98,7 @@ class Namespace:
             registry = Registry(backend, snapshot, served_before, monotonic_s)
             group_offsets = GroupOffsets(data_dir / GROUPS_FOLDER, clock, committer, durable=durable)
             opened.callback(group_offsets.close)
-            schemas = SchemaRegistry(data_dir / SCHEMAS_FOLDER, clock, committer, durable=durable)
+            schemas = SchemaRegistry(backend.open_schemas(), clock)
             opened.callback(schemas.close)
             postponed = _serve(registry, Snapshot.from_state(state, config.limits), snapshot, state)
             opened.pop_all()

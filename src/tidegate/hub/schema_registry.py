@@ -6,7 +6,8 @@ subject, the id of its content (Confluent's, the same wherever the same schema i
 (Azure's).
 
 A change is an entry of a log of its own, durable before it takes effect, and the log is the registry: opening reads it.
-Entries are few and small, so none is ever dropped.
+Entries are few and small, so none is ever dropped. Gateways share one log. Each entry says how many came before it, and
+counts only if that is so; a change that was computed from less is computed again.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tidegate.hub.schema_state import (
     COMPATIBILITY_NOT_SET,
@@ -57,22 +59,109 @@ MAX_REGISTRY_BYTES = 256 << 20
 """All texts together: they are held in memory."""
 
 
-class SchemaRegistry:
-    """The schemas of one namespace. Safe to call from any thread; changes and comparisons wait."""
+_MAX_ATTEMPTS = 20
+"""How often a change is computed while other gateways change the registry too."""
+
+
+class EntriesMoved(LogError):
+    """Another gateway has appended an entry meanwhile."""
+
+
+class SchemaLog(Protocol):
+    """Where the entries of a registry are."""
+
+    def follow(self, apply: Callable[[Mapping[str, Any]], None]) -> None:
+        """Call a function with each entry there is, and from now on with each that is appended, in their order.
+
+        Raises LogError, OSError.
+        """
+
+    def append(self, number: int, entry: Mapping[str, Any]) -> None:
+        """Append an entry durably, and return once it was applied. Raises LogError.
+
+        Raises EntriesMoved, with nothing appended, if the entry would not be the one of that number, from 1 on.
+        """
+
+    def close(self) -> None:
+        """Release the log."""
+
+
+class LoggedSchemas:
+    """The entries in the data directory of one process."""
 
     def __init__(self, directory: Path, clock: Clock, committer: Committer, *, durable: bool = True) -> None:
-        """Read what was registered. Raises FileDamaged, LogError, OSError."""
+        """Open the log. Raises FileDamaged, LogError, OSError."""
         self._log = PartitionLog.open(
             directory, clock=clock, committer=committer, segment_bytes=32 << 20, durable=durable, exclusive=False
         )
+        self._apply: Callable[[Mapping[str, Any]], None] = lambda entry: None
+
+    def follow(self, apply: Callable[[Mapping[str, Any]], None]) -> None:
+        self._apply = apply
+        log, number = self._log, 0
+        while number < log.next_sequence_number:
+            try:
+                batches = log.read_batches(number)
+            except LogDamaged as damage:
+                _logger.error("%s: schemas are lost: %s", log.directory, damage)
+                apply({"do": "lost", "count": damage.resume_sequence_number - number})
+                number = damage.resume_sequence_number
+                continue
+            for batch in batches:
+                for event in batch.events:
+                    apply(json.loads(event))
+                number = batch.base_sequence_number + len(batch.events)
+
+    def append(self, number: int, entry: Mapping[str, Any]) -> None:
+        stored: Future[Appended | LogError] = Future()
+        self._log.append([json.dumps(entry, separators=(",", ":")).encode()], stored.set_result)
+        result = stored.result()
+        if isinstance(result, LogError):
+            raise result
+        self._apply(entry)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Change = Callable[Concatenate["SchemaRegistry", _Arguments], _Result]
+
+
+def _change(method: _Change[_Arguments, _Result]) -> _Change[_Arguments, _Result]:
+    """Make a method one change of the registry: again from the start if another gateway was first."""
+
+    @wraps(method)
+    def changing(self: SchemaRegistry, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        for _ in range(_MAX_ATTEMPTS):
+            with self._changing:
+                with self._lock:
+                    self._seen = self._applied
+                try:
+                    return method(self, *arguments, **named)
+                except EntriesMoved:
+                    continue
+        raise SchemaRefused(NOT_STORED, "other gateways are changing the registry; try again")
+
+    return changing
+
+
+class SchemaRegistry:
+    """The schemas of one namespace. Safe to call from any thread; changes and comparisons wait."""
+
+    def __init__(self, log: SchemaLog, clock: Clock) -> None:
+        """Read what was registered. Raises FileDamaged, LogError, OSError."""
+        self._log = log
         self._clock = clock
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         self._state = RegistryState()
+        self._applied = self._seen = 0
         try:
-            self._replay()
+            log.follow(self._apply)
         except BaseException:
-            self._log.close()
+            log.close()
             raise
 
     def close(self) -> None:
@@ -215,6 +304,7 @@ class SchemaRegistry:
 
     # -- changes
 
+    @_change
     def register(
         self,
         group: str,
@@ -237,29 +327,28 @@ class SchemaRegistry:
             SchemaRefused: It is no schema, may not follow the earlier versions, or the mode forbids it.
         """
         content_id = self._content_id(schema)
-        with self._changing:
-            mode = self.mode(group, subject) or self.mode(group)
-            known = self._known(group, subject)
-            same = [one for one in known if one.content_id == content_id and not one.is_deleted]
-            if same and (schema_id is None or schema_id == same[-1].schema_id):
-                return same[-1]
-            self._check_format(group, schema)
-            is_import = mode is Mode.IMPORT
-            if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
-                raise SchemaRefused(NOT_PERMITTED, f"Subject {subject} is in read-only mode")
-            if is_import is (schema_id is None):
-                needed = "needs an id" if is_import else "gives an id, which only the mode IMPORT allows"
-                raise SchemaRefused(NOT_PERMITTED, f"Subject {subject}: the request {needed}")
-            if not is_import:
-                reasons = self.incompatibilities(group, subject, schema, [one for one in known if not one.is_deleted])
-                if reasons:
-                    raise SchemaRefused(INCOMPATIBLE, _explained(subject, reasons))
-            given = self._chosen_id(content_id, schema_id)
-            taken = {one.version for one in known}
-            number = max(taken, default=0) + 1 if number is None else number
-            if number < 1 or number in taken:
-                raise SchemaRefused(INVALID_VERSION, f"Version {number} is taken, or not a version.")
-            return self._append_version(group, subject, schema, content_id, given, number)
+        mode = self.mode(group, subject) or self.mode(group)
+        known = self._known(group, subject)
+        same = [one for one in known if one.content_id == content_id and not one.is_deleted]
+        if same and (schema_id is None or schema_id == same[-1].schema_id):
+            return same[-1]
+        self._check_format(group, schema)
+        is_import = mode is Mode.IMPORT
+        if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
+            raise SchemaRefused(NOT_PERMITTED, f"Subject {subject} is in read-only mode")
+        if is_import is (schema_id is None):
+            needed = "needs an id" if is_import else "gives an id, which only the mode IMPORT allows"
+            raise SchemaRefused(NOT_PERMITTED, f"Subject {subject}: the request {needed}")
+        if not is_import:
+            reasons = self.incompatibilities(group, subject, schema, [one for one in known if not one.is_deleted])
+            if reasons:
+                raise SchemaRefused(INCOMPATIBLE, _explained(subject, reasons))
+        given = self._chosen_id(content_id, schema_id)
+        taken = {one.version for one in known}
+        number = max(taken, default=0) + 1 if number is None else number
+        if number < 1 or number in taken:
+            raise SchemaRefused(INVALID_VERSION, f"Version {number} is taken, or not a version.")
+        return self._append_version(group, subject, schema, content_id, given, number)
 
     def _append_version(
         self, group: str, subject: str, schema: SchemaText, content_id: uuid.UUID, schema_id: int, number: int
@@ -303,6 +392,7 @@ class SchemaRegistry:
                 INVALID_SCHEMA, f"the group {found.name} takes schemas in {found.schema_format}, not in {schema.format}"
             )
 
+    @_change
     def delete(self, group: str, subject: str, number: int | None, *, is_permanent: bool) -> list[int]:
         """Delete a version, or all of a subject: softly at first, then for good.
 
@@ -312,52 +402,50 @@ class SchemaRegistry:
         Raises:
             SchemaRefused: There is none, it is in the wrong state, or another schema refers to it.
         """
-        with self._changing:
-            known = self.versions(group, subject, deleted=True)
-            if number is not None:
-                known = [self.version(group, subject, number, deleted=True)]
-            self._check_mode(group, subject)
-            name = SubjectName.text(group, subject)
-            for version in known:
-                if any(not one.is_deleted for one in self.referring(group, subject, version.version)):
-                    raise SchemaRefused(REFERENCE_EXISTS, f"other schemas refer to version {version.version} of {name}")
-            if not is_permanent:
-                if all(one.is_deleted for one in known):
-                    code = SUBJECT_SOFT_DELETED if number is None else VERSION_SOFT_DELETED
-                    raise SchemaRefused(code, f"'{name}' was deleted softly; set permanent=true to delete it for good")
-                known = [one for one in known if not one.is_deleted]
-            elif not all(one.is_deleted for one in known):
-                code = SUBJECT_NOT_SOFT_DELETED if number is None else VERSION_NOT_SOFT_DELETED
-                raise SchemaRefused(code, f"'{name}' must be deleted softly before it is deleted for good")
-            numbers = [one.version for one in known]
-            entry = {"do": "delete", "group": group, "subject": subject, "versions": numbers}
-            self._append({**entry, "permanent": is_permanent})
-            return numbers
+        known = self.versions(group, subject, deleted=True)
+        if number is not None:
+            known = [self.version(group, subject, number, deleted=True)]
+        self._check_mode(group, subject)
+        name = SubjectName.text(group, subject)
+        for version in known:
+            if any(not one.is_deleted for one in self.referring(group, subject, version.version)):
+                raise SchemaRefused(REFERENCE_EXISTS, f"other schemas refer to version {version.version} of {name}")
+        if not is_permanent:
+            if all(one.is_deleted for one in known):
+                code = SUBJECT_SOFT_DELETED if number is None else VERSION_SOFT_DELETED
+                raise SchemaRefused(code, f"'{name}' was deleted softly; set permanent=true to delete it for good")
+            known = [one for one in known if not one.is_deleted]
+        elif not all(one.is_deleted for one in known):
+            code = SUBJECT_NOT_SOFT_DELETED if number is None else VERSION_NOT_SOFT_DELETED
+            raise SchemaRefused(code, f"'{name}' must be deleted softly before it is deleted for good")
+        numbers = [one.version for one in known]
+        entry = {"do": "delete", "group": group, "subject": subject, "versions": numbers}
+        self._append({**entry, "permanent": is_permanent})
+        return numbers
 
     def _check_mode(self, group: str, subject: str) -> None:
         mode = self.mode(group, subject) or self.mode(group)
         if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
             raise SchemaRefused(NOT_PERMITTED, f"Subject {subject} is in read-only mode")
 
+    @_change
     def set_compatibility(self, group: str, subject: str, level: Compatibility | None) -> None:
         """Give a subject a level of its own, or take it away. Raises SchemaRefused."""
-        with self._changing:
-            if level is None and self.compatibility(group, subject) is None:
-                raise SchemaRefused(COMPATIBILITY_NOT_SET, f"Subject '{subject}' has no compatibility of its own")
-            value = None if level is None else level.value
-            self._append({"do": "level", "group": group, "subject": subject, "value": value})
+        if level is None and self.compatibility(group, subject) is None:
+            raise SchemaRefused(COMPATIBILITY_NOT_SET, f"Subject '{subject}' has no compatibility of its own")
+        value = None if level is None else level.value
+        self._append({"do": "level", "group": group, "subject": subject, "value": value})
 
+    @_change
     def set_mode(self, group: str, subject: str, mode: Mode | None, *, is_forced: bool = False) -> None:
         """Give a subject a mode of its own, or take it away. Raises SchemaRefused."""
-        with self._changing:
-            if mode is None and self.mode(group, subject) is None:
-                raise SchemaRefused(MODE_NOT_SET, f"Subject '{subject}' has no mode of its own")
-            if mode is Mode.IMPORT and not is_forced and self._known(group, subject):
-                raise SchemaRefused(NOT_PERMITTED, f"Subject '{subject}' has versions: IMPORT needs force=true")
-            self._append(
-                {"do": "mode", "group": group, "subject": subject, "value": None if mode is None else mode.value}
-            )
+        if mode is None and self.mode(group, subject) is None:
+            raise SchemaRefused(MODE_NOT_SET, f"Subject '{subject}' has no mode of its own")
+        if mode is Mode.IMPORT and not is_forced and self._known(group, subject):
+            raise SchemaRefused(NOT_PERMITTED, f"Subject '{subject}' has versions: IMPORT needs force=true")
+        self._append({"do": "mode", "group": group, "subject": subject, "value": None if mode is None else mode.value})
 
+    @_change
     def put_group(
         self,
         name: str,
@@ -370,49 +458,48 @@ class SchemaRegistry:
         """Create a group, or change what is given of one; its format stays. Raises SchemaRefused."""
         if not name or len(name) > MAX_NAME_CHARACTERS or any(one in NOT_IN_NAMES or one in ":/" for one in name):
             raise SchemaRefused(INVALID_SUBJECT, f"{name[:100]!r} cannot be a schema group")
-        with self._changing:
-            with self._lock:
-                former = self._state.groups.get(name.lower())
-            is_other = former is not None and schema_format is not None and former.schema_format is not schema_format
-            if former is not None and is_other:
-                raise SchemaRefused(NOT_PERMITTED, f"the format of the schema group {former.name} cannot change")
-            base = former or SchemaGroup(name, schema_format, Compatibility.NONE)
-            wanted = replace(
-                base,
-                compatibility=compatibility or base.compatibility,
-                mode=mode or base.mode,
-                properties=base.properties if properties is None else properties,
+        with self._lock:
+            former = self._state.groups.get(name.lower())
+        is_other = former is not None and schema_format is not None and former.schema_format is not schema_format
+        if former is not None and is_other:
+            raise SchemaRefused(NOT_PERMITTED, f"the format of the schema group {former.name} cannot change")
+        base = former or SchemaGroup(name, schema_format, Compatibility.NONE)
+        wanted = replace(
+            base,
+            compatibility=compatibility or base.compatibility,
+            mode=mode or base.mode,
+            properties=base.properties if properties is None else properties,
+        )
+        if wanted != former:
+            self._append(
+                {
+                    "do": "group",
+                    "group": wanted.name,
+                    "format": None if wanted.schema_format is None else wanted.schema_format.value,
+                    "level": wanted.compatibility.value,
+                    "mode": wanted.mode.value,
+                    "properties": dict(wanted.properties),
+                }
             )
-            if wanted != former:
-                self._append(
-                    {
-                        "do": "group",
-                        "group": wanted.name,
-                        "format": None if wanted.schema_format is None else wanted.schema_format.value,
-                        "level": wanted.compatibility.value,
-                        "mode": wanted.mode.value,
-                        "properties": dict(wanted.properties),
-                    }
-                )
         return self.group(name)
 
+    @_change
     def delete_group(self, name: str) -> None:
         """Delete a group with its versions. Raises SchemaRefused if it does not exist or others refer to them."""
-        with self._changing:
-            group = self.group(name)
-            with self._lock:
-                inside = [key[1] for key in self._state.subjects if key[0] == group.name.lower()]
-            for subject in inside:
-                for version in self._known(group.name, subject):
-                    others = self.referring(group.name, subject, version.version)
-                    if any(one.group != version.group for one in others):
-                        raise SchemaRefused(REFERENCE_EXISTS, f"schemas of other groups refer to {subject}")
-            for subject in inside:
-                numbers = [version.version for version in self._known(group.name, subject)]
-                entry = {"do": "delete", "group": group.name, "subject": subject, "versions": numbers}
-                self._append({**entry, "permanent": True})
-            if group.name.lower() != DEFAULT_GROUP:
-                self._append({"do": "remove-group", "group": group.name})
+        group = self.group(name)
+        with self._lock:
+            inside = [key[1] for key in self._state.subjects if key[0] == group.name.lower()]
+        for subject in inside:
+            for version in self._known(group.name, subject):
+                others = self.referring(group.name, subject, version.version)
+                if any(one.group != version.group for one in others):
+                    raise SchemaRefused(REFERENCE_EXISTS, f"schemas of other groups refer to {subject}")
+        for subject in inside:
+            numbers = [version.version for version in self._known(group.name, subject)]
+            entry = {"do": "delete", "group": group.name, "subject": subject, "versions": numbers}
+            self._append({**entry, "permanent": True})
+        if group.name.lower() != DEFAULT_GROUP:
+            self._append({"do": "remove-group", "group": group.name})
 
     # -- the log
 
@@ -422,38 +509,20 @@ class SchemaRegistry:
             return [known[number] for number in sorted(known)]
 
     def _append(self, entry: dict[str, Any]) -> None:
-        """Store an entry and do what it says. Raises SchemaRefused if it cannot be stored."""
+        """Store an entry and do what it says. Raises SchemaRefused if it cannot be stored, EntriesMoved."""
         entry["at"] = self._clock.now_ms()
-        stored: Future[Appended | LogError] = Future()
         try:
-            self._log.append([json.dumps(entry, separators=(",", ":")).encode()], stored.set_result)
+            self._log.append(self._seen + 1, entry)
+        except EntriesMoved:
+            raise
         except LogError as error:
-            stored.set_result(error)
-        result = stored.result()
-        if isinstance(result, LogError):
-            raise SchemaRefused(NOT_STORED, f"the registry cannot store the change: {result}")
+            raise SchemaRefused(NOT_STORED, f"the registry cannot store the change: {error}") from error
+        self._seen += 1
+
+    def _apply(self, entry: Mapping[str, Any]) -> None:
         with self._lock:
             self._state.apply(entry)
-
-    def _replay(self) -> None:
-        for entry in self._entries():
-            self._state.apply(entry)
-
-    def _entries(self) -> Iterator[Mapping[str, Any]]:
-        log, number = self._log, 0
-        while number < log.next_sequence_number:
-            try:
-                batches = log.read_batches(number)
-            except LogDamaged as damage:
-                _logger.error("%s: schemas are lost: %s", log.directory, damage)
-                # ids are never given twice, not even those that cannot be read any more
-                self._state.next_id += damage.resume_sequence_number - number
-                number = damage.resume_sequence_number
-                continue
-            for batch in batches:
-                for event in batch.events:
-                    yield json.loads(event)
-                number = batch.base_sequence_number + len(batch.events)
+            self._applied += 1
 
     def _content_id(self, schema: SchemaText) -> uuid.UUID:
         try:

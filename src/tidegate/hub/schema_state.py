@@ -138,6 +138,9 @@ class RegistryState:
                 self._put_group(entry)
             case "remove-group":
                 self.groups.pop(entry["group"].lower(), None)
+            case "lost":
+                # ids are never given twice, not even those of entries that cannot be read any more
+                self.next_id += entry["count"]
 
     def _put_group(self, entry: Mapping[str, Any]) -> None:
         key, given = entry["group"].lower(), entry["format"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.kafka_backend import ChangedElsewhere
 from tidegate.hub.throughput import Throughput
+from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer, Server
 from tidegate.store import read_settings
 
@@ -105,6 +107,29 @@ def test_throughput_units_go_to_the_gateway_that_needs_them(pair: tuple[Server, 
 
     eventually(lambda: shares_while(a) == pytest.approx((0.95, 0.05)))
     eventually(lambda: shares_while(b) == pytest.approx((0.05, 0.95)))
+
+
+def test_schemas_are_registered_once_whichever_gateway_takes_them(pair: tuple[Server, Server]) -> None:
+    def version(name: str) -> SchemaText:
+        fields = [{"name": name, "type": "int", "default": 0}]
+        text = json.dumps({"type": "record", "name": "R", "fields": fields, "doc": "x" * 100_000})
+        return SchemaText(SchemaFormat.AVRO, text)
+
+    def register(server: Server, names: str) -> None:
+        for name in names:
+            server.namespace.schema_registry.register("default", "s", version(name))
+
+    orders = zip(pair, ("abcdefgh", "hgfedcba"), strict=True)
+    threads = [threading.Thread(target=register, args=arguments) for arguments in orders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    a, b = (server.namespace.schema_registry for server in pair)
+    eventually(lambda: a.versions("default", "s") == b.versions("default", "s"))
+    found = a.versions("default", "s")
+    assert [one.version for one in found] == [one.schema_id for one in found] == list(range(1, 9))
+    assert len({one.own_id for one in found}) == 8
 
 
 def test_two_changes_at_once_both_count_or_are_refused(

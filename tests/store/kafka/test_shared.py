@@ -71,6 +71,19 @@ def test_a_dead_gateway_loses_its_claims_unless_it_has_spoken_since() -> None:
     assert state.claims
 
 
+def entry(key: str, number: int, text: str) -> Record:
+    return f"entry/{key}", {"list": "schemas", "number": number, "entry": {"is": text}}
+
+
+def test_an_entry_counts_if_it_is_the_next() -> None:
+    records = [entry("a/1", 1, "x"), entry("b/1", 1, "late"), entry("b/2", 2, "y"), entry("a/2", 4, "early")]
+    state, _ = after(*records)
+    expected = [("entry/a/1", {"is": "x"}), ("entry/b/2", {"is": "y"})]
+    assert state.entries == {"schemas": expected}
+    state, _ = after(records[0], records[2], ("entry/b/1", None))  # those that did not count are withdrawn
+    assert state.entries == {"schemas": expected}
+
+
 def test_reports_are_those_of_live_gateways() -> None:
     told: Record = ("beat/a", {"beat": 1, "report": {"ingress": [1, False]}})
     state, _ = after(*ALIVE, told, ("beat/c", {"beat": 1, "report": {"ingress": [2, False]}}))

@@ -12,11 +12,13 @@ and has what it wanted once it has read its own record back and the state machin
     claim/GATEWAY/ID        a reader of a partition in a consumer group, with its owner level if it has one
     task/GATEWAY/NAME       the gateway does something that only one may do, such as the capture of a partition
     document/GATEWAY/NAME   version and content of a small document; counts if the version is a higher one
+    entry/GATEWAY/ID        an entry of a list, such as that of the schema registry; counts if its number is the next
 
 A record without a value withdraws what its key stands for. Keys name their gateway, so that a record which was not
 granted never hides one that was when the topic is compacted: versions only rise, and a claim or task that was not
 granted is withdrawn by its own gateway. Signs of life, of which only the last remains, have keys of their own for the
-same reason: what a gateway was granted counts because its record `gateway/GATEWAY` comes first.
+same reason: what a gateway was granted counts because its record `gateway/GATEWAY` comes first. Each attempt to write
+an entry has an id of its own: were a record with an entry repeated, compaction would move the entry behind later ones.
 
 A gateway gives a sign of life every second. If it does not read its own back for `LOST_AFTER_S`, it ends its links with
 an owner level by itself. Others declare it dead only after twice as long, each by its own monotonic clock, and the
@@ -27,7 +29,7 @@ about the same speed. A gateway that was declared dead and is not begins anew wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +104,7 @@ class SharedState:
         claims: The granted claims by resource, in the order in which they were granted.
         tasks: By name, the gateway that does what only one may do.
         documents: The documents by name.
+        entries: The entries of each list in their order, with the keys of their records.
     """
 
     version: int = 0
@@ -112,6 +115,7 @@ class SharedState:
     claims: dict[str, list[Claim]] = field(default_factory=dict)
     tasks: dict[str, str] = field(default_factory=dict)
     documents: dict[str, SharedDocument] = field(default_factory=dict)
+    entries: dict[str, list[tuple[str, Mapping[str, Any]]]] = field(default_factory=dict)
 
     def apply(self, offset: int, key: str, value: Mapping[str, Any] | None) -> Verdict | None:
         """Apply the record at an offset, and return the verdict if it is a claim. Unknown records change nothing."""
@@ -139,7 +143,16 @@ class SharedState:
             self._apply_task(rest, value)
         elif kind == "document":
             self._apply_document(key, rest, value)
+        elif kind == "entry" and value is not None:
+            listed = self.entries.setdefault(str(value["list"]), [])
+            if int(value["number"]) == len(listed) + 1:
+                listed.append((key, value["entry"]))
         return None
+
+    def counts(self, keys: Collection[str], name: str, number: int) -> bool:
+        """Return whether one of some records is the entry of a number in a list."""
+        listed = self.entries.get(name, [])
+        return 0 < number <= len(listed) and listed[number - 1][0] in keys
 
     def _remove(self, gateway: str) -> None:
         self.gateways.pop(gateway, None)

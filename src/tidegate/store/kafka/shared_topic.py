@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.durable_files import FileDamaged
+from tidegate.kafka.compression import Compression
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import BatchError, decode, encode, parse_batches
 from tidegate.log import DocumentReplaced, LogError
@@ -26,6 +27,8 @@ from tidegate.store.kafka.topics import SHARED_SETTINGS, check_shared_topic, cre
 _logger = logging.getLogger(__name__)
 _WAIT_S = 0.5
 _TIMEOUT_S = 20.0
+_COMPRESSED_BYTES = 10_000
+"""Longer records are compressed: a broker takes a megabyte by default."""
 
 
 class Stale(Exception):
@@ -114,6 +117,7 @@ class SharedTopic:
         self._seen_at_s: dict[str, tuple[int, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._asked_tasks: set[str] = set()
+        self._followed: dict[str, tuple[int, Callable[[Mapping[str, Any]], None]]] = {}
 
     @property
     def is_connected(self) -> bool:
@@ -260,21 +264,49 @@ class SharedTopic:
                 for key in sorted(document.keys):
                     await self._put(key, None)
 
+    # -- lists
+
+    async def follow_entries(self, name: str, apply: Callable[[Mapping[str, Any]], None]) -> None:
+        """Call a function with each entry of a list, and from now on with each that is added, in this thread."""
+        self._followed[name] = 0, apply
+        self._pass_entries()
+
+    async def append_entry(self, name: str, number: int, entry: Mapping[str, Any]) -> None:
+        """Add an entry to a list, as that of a number from 1 on. Raises Stale if another is it already, KafkaError."""
+        keys: list[str] = []
+
+        def new_key() -> str:
+            keys.append(f"entry/{self.gateway}/{uuid.uuid4().hex}")
+            return keys[-1]
+
+        await self._applied(await self._put(new_key, {"list": name, "number": number, "entry": entry}))
+        if not self.state.counts(keys, name, number):
+            raise Stale
+
+    def _pass_entries(self) -> None:
+        for name, (passed, apply) in self._followed.items():
+            listed = self.state.entries.get(name, [])
+            for _, entry in listed[passed:]:
+                apply(entry)
+            self._followed[name] = len(listed), apply
+
     # -- writing and reading
 
-    async def _put(self, key: str, value: Any) -> int:
-        """Write a record and return its offset. Raises KafkaError."""
-        encoded = encode(
-            [None if value is None else json.dumps(value, separators=(",", ":")).encode()],
-            timestamps_ms=[time.time_ns() // 1_000_000],
-            keys=[key.encode()],
-        )
+    async def _put(self, key: str | Callable[[], str], value: Any) -> int:
+        """Write a record and return its offset; a function draws a key for each attempt. Raises KafkaError."""
+        text = None if value is None else json.dumps(value, separators=(",", ":")).encode()
         found: list[int] = []
 
         async def attempt() -> Any:
             node = self._cluster.leader(self.where)
             if node is None:
                 return None
+            encoded = encode(
+                [text],
+                timestamps_ms=[time.time_ns() // 1_000_000],
+                keys=[(key if isinstance(key, str) else key()).encode()],
+                compression=Compression.GZIP if len(text or b"") > _COMPRESSED_BYTES else Compression.NONE,
+            )
             result = (await self._cluster.produce(node, {self.where: encoded}, 3, purpose="shared"))[self.where]
             if isinstance(result, Refused):
                 raise result
@@ -282,7 +314,7 @@ class SharedTopic:
             found[:] = [result.base_offset]
             return result
 
-        # Repeating is harmless: a record twice does what it does once.
+        # Repeating is harmless: a record twice does what it does once, or each attempt has a key of its own.
         await self._cluster.retrying(self.where.topic, _TIMEOUT_S, attempt, [self.where.topic])
         return found[0]
 
@@ -330,6 +362,7 @@ class SharedTopic:
                     self._apply(offset, key, value)
             self._position = batch.next_offset
         self._definitions = self.state.version, self.state.definitions
+        self._pass_entries()
         async with self._read_on:
             self._read_on.notify_all()
         if self.state.version != version and self.state.definitions_by != self.gateway:
@@ -351,6 +384,10 @@ class SharedTopic:
             self._note_silence(*text.split("/", 2)[1:])
         elif text.startswith("task/"):
             self._note_task(*text.split("/", 2)[1:], is_withdrawn=value is None)
+        elif text.startswith(f"entry/{self.gateway}/") and value is not None:
+            wanted = json.loads(value)
+            if not self.state.counts([text], wanted["list"], wanted["number"]):
+                self._put_soon(text, None)
         if verdict is None:
             return
         if verdict.claim.gateway == self.gateway:
