@@ -63,6 +63,19 @@ def test_hubs_with_a_description_are_captured(namespace: Namespace, clock: SetCl
     assert files(archive) == [f"ns1/own/{partition}/2025/08/02/03/04/00.avro" for partition in (0, 1)]
 
 
+def test_files_are_counted_once_they_are_in_their_place(namespace: Namespace, clock: SetClock, archive: Path) -> None:
+    counted: list[tuple[str, int, int]] = []
+    scheduler = CaptureScheduler(namespace, on_captured=lambda *file: counted.append(file))
+    scheduler.open()
+    for _ in range(3):
+        put(namespace, "own")
+    run(scheduler, clock, START_MS + 30_000)
+    assert counted == []
+    run(scheduler, clock, START_MS + MINUTE_MS)
+    (name,) = files(archive)
+    assert counted == [("own", 3, (archive / name).stat().st_size)]
+
+
 def test_a_default_is_for_the_others(namespace: Namespace, clock: SetClock, archive: Path, tmp_path: Path) -> None:
     default = CaptureDescription(destination=str(tmp_path / "default"), interval_in_seconds=120)
     scheduler = CaptureScheduler(namespace, default)

@@ -61,9 +61,9 @@ def test_who_tries_for_ever_does_not_fill_the_log(caplog: pytest.LogCaptureFixtu
 )
 def test_a_refusal_counts_for_its_hub_under_the_service_s_name(condition: str, kind: ErrorKind) -> None:
     now_s = 1000.0
-    metrics = ServerMetrics(errors=TimedCounts(lambda: now_s))
+    metrics = ServerMetrics(counts=TimedCounts(lambda: now_s))
     metrics.refuse(condition, "eh1", 2)
     now_s += 60
     metrics.refuse(condition, "eh1")
-    assert metrics.errors.of((kind, "eh1"), 960, 60, 3) == [2, 1, 0]
-    assert metrics.errors.of((kind, ""), 960, 60, 1) == [0]
+    assert metrics.counts.of((kind, "eh1"), 960, 60, 3) == [2, 1, 0]
+    assert metrics.counts.of((kind, ""), 960, 60, 1) == [0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.service.metric_history import OF_PARTITIONS, MetricHistory, Resolution
+from tidegate.service.metric_history import OF_PARTITIONS, MetricHistory, Resolution, Thinning
 
 NOW_S = 1_700_000_000.0
 SECOND, MINUTE = Resolution.SECOND, Resolution.MINUTE
@@ -21,6 +21,21 @@ def test_an_hour_by_the_second_and_a_day_by_the_minute_are_kept(tmp_path: Path) 
     assert (len(seconds), seconds[-1]) == (3600, (NOW_S + 8999, {"Input Events": 8999.0, "Watermark Delay": None}))
     assert [at - NOW_S for at, _ in history.since(MINUTE, NOW_S + 8800)] == [8820, 8880, 8940]
     assert len(history.since(SECOND, NOW_S + 8989)) == 10
+
+
+def test_a_chart_of_an_hour_gets_the_last_of_each_five_seconds_with_the_largest_delay(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    for at in range(3600):
+        history.add(
+            NOW_S + at, {"Input Events": at, "Watermark Delay": 90.0 if at == 1002 else None if at < 10 else 1.0}
+        )
+    thinned = history.since(SECOND, 0, thinning=Thinning(5, {"Watermark Delay"}))
+    assert len(thinned) == 720
+    assert [at - NOW_S for at, _ in thinned[:3]] == [4, 9, 14]
+    assert thinned[0][1] == {"Input Events": 4.0, "Watermark Delay": None}
+    assert [(at - NOW_S, one["Watermark Delay"]) for at, one in thinned if one["Watermark Delay"] == 90] == [(1004, 90)]
+    # Samples that are further apart than that are all there.
+    assert len(history.since(MINUTE, 0, thinning=Thinning(5, ()))) == 60
 
 
 def test_reports_that_are_a_little_early_are_kept_and_others_are_not(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.hub.capture.description import CaptureDescription
@@ -32,6 +32,7 @@ class CaptureScheduler:
     """Steps the writers of a namespace; for one thread. Each is its partition's `capture` while it is there.
 
     `default` is what a hub without a description of its own is captured by; None: such a hub is not captured.
+    `on_captured` is called with the hub, the events and the bytes of each file that is in its place.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class CaptureScheduler:
         namespace: Namespace,
         default: CaptureDescription | None = None,
         environment: Mapping[str, str] = os.environ,
+        on_captured: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._namespace = namespace
         self._default = default
         self._environment = environment
+        self._on_captured = on_captured
         self._stores: dict[str, Store] = {}
         self._captured: dict[int, Partition] = {}
         self._try_again_at_ms = 0
@@ -63,11 +66,14 @@ class CaptureScheduler:
         """
         self._follow_changes(now_ms)
         busy = False
-        for writer in [partition.capture for partition in self._captured.values() if partition.capture]:
+        for hub, writer in [(one.hub_name, one.capture) for one in self._captured.values() if one.capture]:
             place, failures = writer.description.destination, writer.store_failures
             if now_ms < self._away_until_ms.get(place, 0):
                 continue
+            events, size = writer.events, writer.size_bytes
             busy |= writer.step(now_ms)
+            if self._on_captured is not None and writer.events > events:
+                self._on_captured(hub, writer.events - events, writer.size_bytes - size)
             busy |= writer.is_overtaken
             if writer.store_failures > failures:
                 self._away_until_ms[place] = writer.retry_at_ms

@@ -228,7 +228,9 @@ class Server:
             log_identities=LogIdentities(),
             in_flight=InFlightBytes(settings.in_flight_bytes),
         )
-        self._open.callback(CaptureThread(CaptureScheduler(namespace, settings.capture), clock).stop)
+        on_captured = partial(completions.report, self.metrics.capture)
+        capture = CaptureScheduler(namespace, settings.capture, on_captured=on_captured)
+        self._open.callback(CaptureThread(capture, clock).stop)
 
     def _open_namespace(self, clock: LogClock, committer: Committer) -> Namespace:
         """Open the namespace in the data directory, or in the cluster that the settings name."""

@@ -18,7 +18,7 @@ from tidegate.service.errors import (
 )
 from tidegate.service.job_files import LogPage
 from tidegate.service.jobs import Jobs
-from tidegate.service.metric_history import EVENTS_READ, Resolution, Sample
+from tidegate.service.metric_history import EVENTS_READ, Resolution, Sample, Thinning
 from tidegate.service.prometheus import JobsCollector
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, QueryVersion, Scale, StartMode
 from tidegate.service.shared_spark import SharedSparkSettings
@@ -50,5 +50,6 @@ __all__ = [
     "ServiceSettings",
     "SharedSparkSettings",
     "StartMode",
+    "Thinning",
     "WrongState",
 ]

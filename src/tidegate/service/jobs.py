@@ -24,7 +24,7 @@ from tidegate.service.error_groups import ErrorGroup
 from tidegate.service.errors import Changed, InvalidJob, JobExists, JobNotFound, ServiceError, WrongState
 from tidegate.service.job_files import DATA_ERRORS, LogPage, read_data_errors, read_last_output, read_log, read_status
 from tidegate.service.launching import launcher_of_this_machine
-from tidegate.service.metric_history import Resolution, Sample
+from tidegate.service.metric_history import Resolution, Sample, Thinning
 from tidegate.service.processes import Launcher, Usage, usage_of
 from tidegate.service.record import JobRecord, RecordFile, utc_now
 from tidegate.service.resource import JobDocument, JobResource, JobSummary, Scale, StartMode
@@ -341,7 +341,12 @@ class Jobs:
             return dict(self._job(name).output_samples)
 
     def history(
-        self, name: str, resolution: Resolution, after_s: float = 0.0, only: Collection[str] | None = None
+        self,
+        name: str,
+        resolution: Resolution,
+        after_s: float = 0.0,
+        only: Collection[str] | None = None,
+        thinning: Thinning | None = None,
     ) -> Sequence[Sample]:
         """Return what a job measured over time, the oldest first.
 
@@ -350,12 +355,13 @@ class Jobs:
             resolution: how far apart the samples are.
             after_s: the time after which they begin, in seconds since 1970.
             only: the metrics that are wanted; None for all.
+            thinning: which samples are enough; None for all.
 
         Raises:
             JobNotFound: there is none of that name.
         """
         with self._lock:
-            return self._job(name).history.since(resolution, after_s, only)
+            return self._job(name).history.since(resolution, after_s, only, thinning)
 
     def partition_history(self, name: str, resolution: Resolution, after_s: float = 0.0) -> Sequence[Sample]:
         """Return what was measured of a job's partitions, after a time in seconds since 1970, the oldest first.

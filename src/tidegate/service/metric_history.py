@@ -16,6 +16,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -69,6 +70,14 @@ EVENTS_READ = "Events Read"
 """The metric of a partition that counts what the job has read of it; the other is the watermark's delay."""
 
 
+@dataclass(frozen=True, slots=True)
+class Thinning:
+    """Which samples are enough for a chart: the last of each `every_s` seconds, with the largest of its `gauges`."""
+
+    every_s: int
+    gauges: Collection[str]
+
+
 class MetricHistory:
     """A history of one job. Not safe to call from several threads at once."""
 
@@ -87,9 +96,18 @@ class MetricHistory:
         for series in self._series.values():
             series.add(at_s, metrics)
 
-    def since(self, resolution: Resolution, after_s: float, only: Collection[str] | None = None) -> Sequence[Sample]:
-        """Return the samples after a time, the oldest first; of all metrics, or only of some."""
-        return list(self._series[resolution].since(after_s, only))
+    def since(
+        self,
+        resolution: Resolution,
+        after_s: float,
+        only: Collection[str] | None = None,
+        thinning: Thinning | None = None,
+    ) -> Sequence[Sample]:
+        """Return the samples after a time, the oldest first: of all metrics or only of some, and all or thinned."""
+        series = self._series[resolution]
+        if thinning is not None and thinning.every_s > resolution.seconds:
+            return list(series.thinned(after_s, thinning))
+        return list(series.since(after_s, only))
 
     def flush(self) -> None:
         """Write what is not in the files yet."""
@@ -126,15 +144,30 @@ class _Series:
             self.flush()
 
     def since(self, after_s: float, only: Collection[str] | None) -> Iterator[Sample]:
-        self._read()
-        later = itertools.takewhile(lambda row: row[0] > after_s, reversed(self._rows))
-        for at_s, names, values in reversed(list(later)):
+        for at_s, names, values in self._later(after_s):
             found: Iterable[tuple[str, float]]
             if only is None:
                 found = zip(names, values, strict=True)
             else:
                 found = ((name, values[names.index(name)]) for name in only if name in names)
-            yield at_s, {name: None if math.isnan(value) else value for name, value in found}
+            yield at_s, _known(found)
+
+    def thinned(self, after_s: float, thinning: Thinning) -> Iterator[Sample]:
+        for _, group in itertools.groupby(self._later(after_s), lambda row: row[0] // thinning.every_s):
+            rows = list(group)
+            at_s, names, values = rows[-1]
+            found = dict(zip(names, values, strict=True))
+            alike = [row[2] for row in rows if row[1] == names]
+            for name in thinning.gauges:
+                if name in found:
+                    column = names.index(name)
+                    found[name] = max((one[column] for one in alike if not math.isnan(one[column])), default=math.nan)
+            yield at_s, _known(found.items())
+
+    def _later(self, after_s: float) -> Iterator[_Row]:
+        self._read()
+        later = itertools.takewhile(lambda row: row[0] > after_s, reversed(self._rows))
+        return reversed(list(later))
 
     def flush(self) -> None:
         pending, self._pending = self._pending, []
@@ -186,6 +219,10 @@ class _Series:
             elif isinstance(content, list) and len(content) == len(names) + 1:
                 values = array("d", (math.nan if value is None else value for value in content[1:]))
                 self._rows.append((float(content[0]), names, values))
+
+
+def _known(found: Iterable[tuple[str, float]]) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in found}
 
 
 def _short(value: float) -> float:

@@ -198,11 +198,11 @@ class WorkerPool(Collector):
         metrics.refusals.update(Counter(counted["refusals"]))
         for hub, (events, size) in counted["deliveries"].items():
             metrics.deliveries.count(hub, events, size)
-        for kind, hub, count in counted["errors"]:
-            metrics.errors.add((kind, hub), count)
+        for what, hub, count in counted["counts"]:
+            metrics.counts.add((what, hub), count)
 
     def _forget(self, worker: Worker) -> None:
-        self._server.metrics.connections_open -= worker.connections_open
+        self._server.metrics.close_connection(worker.connections_open)
         worker.connections_open = 0
         worker.clients = []
 

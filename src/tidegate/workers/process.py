@@ -218,15 +218,15 @@ class _Uncounted(Deliveries):
         self.counted[hub] = before[0] + events, before[1] + size
 
 
-class _UncountedErrors(TimedCounts):
-    """Refusals that the store has not counted yet."""
+class _UncountedHere(TimedCounts):
+    """What has happened and the store has not counted yet."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counted: Counter[tuple[str, ...]] = Counter()
 
     def add(self, key: tuple[str, ...], count: int) -> None:
-        """Count a refusal of a kind and a hub."""
+        """Count what happened to a hub."""
         self.counted[key] += count
 
 
@@ -237,7 +237,7 @@ class WorkerServer(Server):
         super().__init__(NamespaceConfig(name="worker"), data_dir, settings)
         self._link = link
         self._uncounted = self.metrics.deliveries = _Uncounted()
-        self._errors = self.metrics.errors = _UncountedErrors()
+        self._happened = self.metrics.counts = _UncountedHere()
         self._counted: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -287,10 +287,10 @@ class WorkerServer(Server):
         self._counted = now
         told["connections_open"] = metrics.connections_open
         told["refusals"], told["deliveries"] = dict(metrics.refusals), dict(self._uncounted.counted)
-        told["errors"] = [[*key, count] for key, count in self._errors.counted.items()]
+        told["counts"] = [[*key, count] for key, count in self._happened.counted.items()]
         metrics.refusals.clear()
         self._uncounted.counted.clear()
-        self._errors.counted.clear()
+        self._happened.counted.clear()
         told["positions"] = {
             claim: slot.next_sequence_number
             for claim, slot in self._link.claims.items()

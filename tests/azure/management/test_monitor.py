@@ -7,14 +7,19 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
 from tests.azure.management.conftest import GROUP, NAMESPACE, Api
+from tidegate.azure.management import monitor
 from tidegate.azure.management.monitor import JOB_METRICS, ActivityLog
 from tidegate.connectors.model import metrics as job_metrics
+from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.server import Server
+from tidegate.server.context.metrics import ServerMetrics, TimedCounts
 from tidegate.service import Jobs
 
 METRICS = "providers/Microsoft.Insights/metrics"
@@ -79,6 +84,97 @@ def test_bytes_and_refusals_are_counted_by_the_minute_and_by_hub(api: Api, arm_s
     # What names no hub counts for the namespace.
     assert totals()["UserErrors"] >= 2
     assert totals()["ThrottledRequests"] == 3
+
+
+def recent() -> str:
+    """Return the last minutes and the present one as a timespan, encoded twice, as the Azure CLI sends it."""
+    end = datetime.now(UTC) + timedelta(minutes=1)
+    span = f"{(end - timedelta(minutes=10)).isoformat()}/{end.isoformat()}"
+    return quote(span, safe="")
+
+
+def total(api: Api, metric: str, condition: str = "") -> float:
+    more = f"&$filter={condition}" if condition else ""
+    answer = api.ok("GET", f"{NAMESPACE}/{METRICS}?timespan={recent()}&metricnames={metric}&aggregation=Total{more}")
+    return float(sum(point.get("total", 0) for point in points(answer)))
+
+
+def test_requests_are_counted_for_the_hub_that_they_name(api: Api, arm_server: Server) -> None:
+    api.ok("PUT", f"{NAMESPACE}/eventhubs/asked", {"properties": {"partitionCount": 1}})
+    before = total(api, "IncomingRequests")
+    for _ in range(3):
+        connection = http.client.HTTPConnection("127.0.0.1", arm_server.http_port)
+        connection.request("POST", "/asked/messages", b"{}")
+        assert connection.getresponse().status == 401
+        connection.close()
+    assert total(api, "IncomingRequests", "EntityName eq 'asked'") == 3
+    assert total(api, "IncomingRequests") >= before + 3
+
+
+def test_how_many_connections_were_open_follows_from_what_opened_and_closed(
+    api: Api, arm_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.time() // 60 * 60 - 1200 + 30]
+    metrics = ServerMetrics(counts=TimedCounts(lambda: now[0]))
+    metrics.open_connection()
+    for change in (2, -1, 5):
+        now[0] += 60
+        for _ in range(change):
+            metrics.open_connection()
+        metrics.close_connection(max(0, -change))
+    for name in ("counts", "connections_open"):
+        monkeypatch.setattr(arm_server.metrics, name, getattr(metrics, name))
+    monkeypatch.setattr(monitor, "time", SimpleNamespace(time=lambda: now[0]))
+
+    def asked(metric: str, begin_s: float, end_s: float, more: str = "") -> list[dict[str, Any]]:
+        span = "/".join(datetime.fromtimestamp(at, UTC).isoformat() for at in (begin_s, end_s))
+        query = f"timespan={quote(span, safe='')}&metricnames={metric}{more}"
+        return points(api.ok("GET", f"{NAMESPACE}/{METRICS}?{query}"))
+
+    begin_s, end_s = now[0] - 210, now[0] + 30
+    assert [one["average"] for one in asked("ActiveConnections", begin_s, end_s)] == [1, 3, 2, 7]
+    assert [one["average"] for one in asked("ActiveConnections", begin_s, end_s - 120)] == [1, 3]
+    assert [one["average"] for one in asked("ConnectionsOpened", begin_s, end_s)] == [1, 2, 0, 5]
+    (whole,) = asked("ActiveConnections", begin_s, end_s, "&interval=FULL&aggregation=Maximum,Minimum,Average,Count")
+    assert (whole["maximum"], whole["minimum"], whole["average"], whole["count"]) == (7, 1, 3.25, 4)
+    (closed,) = asked("ConnectionsClosed", begin_s, end_s, "&interval=FULL&aggregation=Total")
+    assert closed["total"] == 1
+    # Connections are to the namespace, not to one of its hubs.
+    assert "average" not in asked("ConnectionsOpened", begin_s, end_s, "&$filter=EntityName eq 'eh1'")[-1]
+
+
+def test_captured_files_are_counted(api: Api, arm_server: Server) -> None:
+    api.ok("PUT", f"{NAMESPACE}/eventhubs/captured", {"properties": {"partitionCount": 1}})
+    arm_server.metrics.capture("captured", 7, 900)
+    arm_server.metrics.capture("other", 1, 90)
+    condition = "EntityName eq 'captured'"
+    assert (total(api, "CapturedMessages", condition), total(api, "CapturedBytes", condition)) == (7, 900)
+    partition = arm_server.namespace.event_hub("captured").partitions[0]
+    store(arm_server, "captured", 5)
+    assert total(api, "CaptureBacklog", condition) == 0
+    partition.capture = cast("CaptureWriter", SimpleNamespace(keep_from=2))
+    try:
+        assert total(api, "CaptureBacklog", condition) == 3
+    finally:
+        partition.capture = None
+
+
+def test_the_hubs_with_most_come_first_if_that_is_asked_for(api: Api, arm_server: Server) -> None:
+    for hub, count in (("few", 1), ("many", 9), ("some", 4)):
+        api.ok("PUT", f"{NAMESPACE}/eventhubs/{hub}", {"properties": {"partitionCount": 1}})
+        store(arm_server, hub, count)
+    names = " or ".join(f"EntityName eq '{hub}'" for hub in ("few", "many", "some"))
+    asked = f"{NAMESPACE}/{METRICS}?timespan={recent()}&metricnames=IncomingMessages&$filter={names}"
+
+    def listed(more: str) -> list[str]:
+        found = api.ok("GET", asked + more)["value"][0]["timeseries"]
+        return [one["metadatavalues"][0]["value"] for one in found]
+
+    assert listed("&orderby=Total desc&top=2") == ["many", "some"]
+    assert listed("&orderby=sum asc") == ["few", "some", "many"]
+    assert len(listed("&top=10")) == 3
+    assert api.call("GET", f"{asked}&top=none").status == 400
+    assert api.call("GET", f"{asked}&orderby=median desc").status == 400
 
 
 def test_the_metrics_of_a_job_come_from_its_history(api: Api, arm_jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ class Service:
         self.samples: list[Sample] = [(at, {"Input Events": count, "Watermark Delay": None}) for at, count in pairs]
         self.asked: list[Resolution] = []
 
-    def history(self, name: str, resolution: Resolution, after_s: float, only: Any = None) -> list[Sample]:
+    def history(
+        self, name: str, resolution: Resolution, after_s: float, only: Any = None, thinning: Any = None
+    ) -> list[Sample]:
         self.asked.append(resolution)
         return [sample for sample in self.samples if sample[0] > after_s]
 

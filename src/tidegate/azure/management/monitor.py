@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from tidegate.azure.management.access.requests import (
     GROUP,
@@ -33,7 +34,7 @@ from tidegate.azure.management.manager.places import DEFAULT_GROUP, Places, time
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.hub.event_hub import EventHub
 from tidegate.log import LogDamaged, PartitionStore
-from tidegate.server.context.metrics import ErrorKind
+from tidegate.server.context.metrics import Activity, ErrorKind
 from tidegate.server.http.routing import HttpContext
 from tidegate.service import JobNotFound, Jobs, Resolution
 
@@ -55,6 +56,10 @@ _INTERVALS = {
     "P1D": 86_400,
 }
 _DEFAULT_SPAN = timedelta(hours=1)
+_MINUTE_S = 60
+_ACTIVE = "ActiveConnections"
+_CONNECTIONS = (_ACTIVE, Activity.CONNECTIONS_OPENED, Activity.CONNECTIONS_CLOSED)
+_COUNTED = (*ErrorKind, Activity.REQUESTS, Activity.CAPTURED_MESSAGES, Activity.CAPTURED_BYTES)
 _ENTITY = re.compile(r"EntityName\s+eq\s+'([^']*)'", re.IGNORECASE)
 
 
@@ -87,12 +92,18 @@ HUB_METRICS = (
     Metric("OutgoingMessages", "Outgoing Messages"),
     Metric("IncomingBytes", "Incoming Bytes.", "Bytes"),
     Metric("OutgoingBytes", "Outgoing Bytes.", "Bytes"),
+    Metric(Activity.REQUESTS, "Incoming Requests."),
     Metric(ErrorKind.USER, "User Errors."),
     Metric(ErrorKind.SERVER, "Server Errors."),
     Metric(ErrorKind.THROTTLED, "Throttled Requests."),
     Metric(ErrorKind.QUOTA, "Quota Exceeded Errors."),
     Metric("Size", "Size", "Bytes", "Average"),
-    Metric("ActiveConnections", "ActiveConnections", primary="Average"),
+    Metric(Activity.CAPTURED_MESSAGES, "Captured Messages."),
+    Metric(Activity.CAPTURED_BYTES, "Captured Bytes.", "Bytes"),
+    Metric("CaptureBacklog", "Capture Backlog."),
+    Metric(_ACTIVE, "ActiveConnections", primary="Average"),
+    Metric(Activity.CONNECTIONS_OPENED, "Connections Opened.", primary="Average"),
+    Metric(Activity.CONNECTIONS_CLOSED, "Connections Closed.", primary="Average"),
 )
 JOB_METRICS = (
     Metric("InputEvents", "Input Events", source="Input Events"),
@@ -181,13 +192,13 @@ class Monitor:
         groups = [[hub] for hub in hubs] if _ENTITY.search(condition) else [hubs]
 
         def series(metric: Metric) -> list[dict[str, Any]]:
-            found = []
+            found: list[tuple[list[list[float]], dict[str, Any]]] = []
             for group in groups:
                 is_whole = not _ENTITY.search(condition)
                 labels = [] if is_whole else [("entityname", group[0].name)]
                 values = self._hub_values(metric, group, span, is_whole=is_whole)
-                found.append(_series(labels, span, values, _aggregations(request, metric)))
-            return found
+                found.append((values, _series(labels, span, values, _aggregations(request, metric))))
+            return _first_of(request, found)
 
         return _answer(request, span, "Microsoft.EventHub/namespaces", HUB_METRICS, series)
 
@@ -210,18 +221,49 @@ class Monitor:
             totals = [sum(row) for row in zip(*sizes, strict=True)] or [0] * (len(times) + 1)
             # Retention may delete events meanwhile.
             return [[float(max(0, after - before))] for before, after in itertools.pairwise(totals)]
-        deliveries, errors = self._context.hub.metrics.deliveries, self._context.hub.metrics.errors
+        deliveries, counts = self._context.hub.metrics.deliveries, self._context.hub.metrics.counts
         stretch = span.begin_s, span.step_s, len(times)
         if metric.name in ("OutgoingMessages", "OutgoingBytes"):
             series = deliveries.series if metric.name == "OutgoingMessages" else deliveries.sizes
             return _summed([series(hub.name, *stretch) for hub in hubs], len(times))
-        if metric.name in tuple(ErrorKind):
+        if metric.name in _CONNECTIONS:
+            return self._connections(metric.name, span, now_s) if is_whole else [[] for _ in times]
+        if metric.name in _COUNTED:
             named = [hub.name for hub in hubs] + ([""] if is_whole else [])
-            return _summed([errors.of((metric.name, name), *stretch) for name in named], len(times))
-        size = sum(log.size_bytes for log in logs) if metric.name == "Size" else None
-        present = float(self._context.hub.metrics.connections_open if size is None else size)
+            return _summed([counts.of((metric.name, name), *stretch) for name in named], len(times))
         # Only the present value of these is known.
+        writers = [(one, one.capture) for hub in hubs for one in hub.partitions]
+        present = float(
+            sum(log.size_bytes for log in logs)
+            if metric.name == "Size"
+            else sum(one.log.next_sequence_number - writer.keep_from for one, writer in writers if writer is not None)
+        )
         return [[present] if at <= now_s < at + span.step_s else [] for at in times]
+
+    def _connections(self, name: str, span: _Span, now_s: float) -> list[list[float]]:
+        """Return how many connections were open, opened or closed in each minute of the last hour, in the span's parts.
+
+        Connections are to the namespace: a client uses any number of hubs over one.
+        """
+        metrics, minutes = self._context.hub.metrics, range(span.begin_s, span.end_s, _MINUTE_S)
+        opened, closed = (
+            metrics.counts.of((one, ""), span.begin_s, _MINUTE_S, len(minutes))
+            for one in (Activity.CONNECTIONS_OPENED, Activity.CONNECTIONS_CLOSED)
+        )
+        parts: list[list[float]] = [[] for _ in span.times]
+        before = float(metrics.connections_open)
+        after_s = max(span.end_s, int(now_s) // _MINUTE_S * _MINUTE_S + _MINUTE_S)
+        missed = range(span.end_s, after_s, _MINUTE_S)
+        for one, sign in ((Activity.CONNECTIONS_OPENED, -1), (Activity.CONNECTIONS_CLOSED, 1)):
+            before += sign * sum(n or 0 for n in metrics.counts.of((one, ""), span.end_s, _MINUTE_S, len(missed)))
+        # From the present backwards: what was open at a minute's end is what was open later, less what has come since.
+        for at_s, came, left in reversed(list(zip(minutes, opened, closed, strict=True))):
+            if came is None or left is None or at_s > now_s:
+                continue
+            value = before if name == _ACTIVE else came if name == Activity.CONNECTIONS_OPENED else left
+            parts[(at_s - span.begin_s) // span.step_s].insert(0, float(value))
+            before += left - came
+        return parts
 
     def _job_name(self, request: ArmRequest) -> tuple[Jobs, str]:
         jobs, name = self._jobs, request.names["job"]
@@ -417,7 +459,7 @@ def _time_in(condition: str, comparison: str) -> datetime | None:
 
 def _span(request: ArmRequest) -> _Span:
     """Return the stretch of time of a request, aligned to its interval. Raises ArmError."""
-    text = request.query.get("timespan", "")
+    text = unquote(request.query.get("timespan", ""))  # the Azure CLI encodes it twice
     if text:
         first, separator, last = text.partition("/")
         if not separator:
@@ -449,21 +491,43 @@ def _aggregations(request: ArmRequest, metric: Metric) -> list[str]:
     return asked or [metric.primary]
 
 
+_COMPUTED: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "average": lambda row: sum(row) / len(row),
+    "minimum": min,
+    "maximum": max,
+    "total": sum,
+    "count": len,
+}
+
+
+def _first_of(request: ArmRequest, found: list[tuple[list[list[float]], dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the series of a metric by `orderby`, at most `top` of them. Raises ArmError."""
+    order, top = request.query.get("orderby", "").split(), request.query.get("top", "")
+    if order:
+        by = order[0].lower()
+        by = {"sum": "total", "avg": "average", "min": "minimum", "max": "maximum"}.get(by, by)
+        direction = order[1].lower() if len(order) == 2 else "asc"
+        if by not in _COMPUTED or direction not in ("asc", "desc") or len(order) > 2:
+            raise bad_request(f"orderby: expected an aggregation and asc or desc, got '{' '.join(order)[:40]}'")
+
+        def key(one: tuple[list[list[float]], dict[str, Any]]) -> float:
+            values = [value for row in one[0] for value in row]
+            return _COMPUTED[by](values) if values else 0.0
+
+        found = sorted(found, key=key, reverse=direction == "desc")
+    if top and not (top.isdecimal() and 0 < len(top) < 10 and int(top)):
+        raise bad_request(f"top: expected a number from 1, got '{top[:20]}'")
+    return [series for _, series in found[: int(top) if top else None]]
+
+
 def _series(
     labels: Sequence[tuple[str, str]], span: _Span, values: Sequence[Sequence[float]], aggregations: Sequence[str]
 ) -> dict[str, Any]:
-    computed: Mapping[str, Callable[[Sequence[float]], float]] = {
-        "Average": lambda row: sum(row) / len(row),
-        "Minimum": min,
-        "Maximum": max,
-        "Total": sum,
-        "Count": len,
-    }
     data = []
     for at, row in zip(span.times, values, strict=True):
         point: dict[str, Any] = {"timeStamp": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
         if row:
-            point |= {name.lower(): computed[name](row) for name in aggregations}
+            point |= {name.lower(): _COMPUTED[name.lower()](row) for name in aggregations}
         data.append(point)
     metadata = [{"name": {"value": name, "localizedValue": name}, "value": value} for name, value in labels]
     return {"metadatavalues": metadata, "data": data}

@@ -121,6 +121,8 @@ class CaptureWriter:
         self._retry_after_ms = _FIRST_RETRY_MS
         self.files = 0
         self.events = 0
+        self.size_bytes = 0
+        """Of the files that this writer has put in their place."""
         self.failures = 0
         self.store_failures = 0
         self.events_lost = 0
@@ -316,6 +318,7 @@ class CaptureWriter:
         self._state, self._pending = state, None
         self._next = pending.end_sequence_number
         self._window_start_ms = pending.next_window_start_ms
+        self.size_bytes += 0 if self._spool is None else self._spool.size_bytes
         self.close()
         self.files += 1
         self.events += pending.end_sequence_number - pending.first_sequence_number

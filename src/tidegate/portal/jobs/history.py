@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.portal.jobs.descriptions import parsed
 from tidegate.portal.web.rendering import natural
-from tidegate.service import EVENTS_READ, Jobs, QueryVersion, Resolution, Sample
+from tidegate.service import EVENTS_READ, Jobs, QueryVersion, Resolution, Sample, Thinning
 
 _DELAY = "Watermark Delay"
 GAUGES = frozenset({_DELAY, "Backlogged Input Events"})
@@ -19,17 +19,21 @@ _LONGEST_GAP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """How far back a chart goes, and by which resolutions: of the job, and of its partitions."""
+    """How far back a chart goes, and by which resolutions: of the job, and of its partitions.
+
+    `every_s` is how far apart the samples that are shown are: no chart has more pixels than an hour has of them.
+    """
 
     length_s: int
     resolution: Resolution
     of_partitions: Resolution
+    every_s: int
 
 
 RANGES: Mapping[str, Range] = {
-    "5m": Range(300, Resolution.SECOND, Resolution.TEN_SECONDS),
-    "1h": Range(3600, Resolution.SECOND, Resolution.TEN_SECONDS),
-    "24h": Range(86_400, Resolution.MINUTE, Resolution.MINUTE),
+    "5m": Range(300, Resolution.SECOND, Resolution.TEN_SECONDS, 1),
+    "1h": Range(3600, Resolution.SECOND, Resolution.TEN_SECONDS, 5),
+    "24h": Range(86_400, Resolution.MINUTE, Resolution.MINUTE, 60),
 }
 
 
@@ -44,14 +48,15 @@ def series(jobs: Jobs, name: str, range_name: str, after_s: float, now_s: float)
     wanted = RANGES[range_name]
     begin_s = max(after_s, now_s - wanted.length_s)
     gap_s = max(_LONGEST_GAP_S, 3.0 * wanted.resolution.seconds)
+    thinning = Thinning(wanted.every_s, GAUGES)
     # the rate of the first sample needs the one before
-    samples = jobs.history(name, wanted.resolution, begin_s - gap_s)
+    samples = jobs.history(name, wanted.resolution, begin_s - gap_s, thinning=thinning)
     names = sorted({name for _, metrics in samples for name in metrics})
     first = next((at for at, (time_s, _) in enumerate(samples) if time_s > begin_s), len(samples))
     return {
         "range": range_name,
         "seconds": wanted.length_s,
-        "resolution": wanted.resolution.seconds,
+        "resolution": wanted.every_s,
         "times": [at for at, _ in samples[first:]],
         "metrics": _columns(GAUGES.intersection(names), lambda one: [kept.get(one) for _, kept in samples[first:]]),
         "rates": _columns(set(names) - GAUGES, lambda one: _rates(one, samples, gap_s)[first:]),

@@ -205,6 +205,7 @@ class ExplorerPages:
         count = repeat_of(body)
         sent = await self._sender.send(hub.name, Composition(body), count, visitor.grant)
         self._desk.http.hub.metrics.publications += 1
+        self._desk.http.hub.metrics.request(hub.name)
         return {"sent": sent}
 
     async def _start_sample(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:

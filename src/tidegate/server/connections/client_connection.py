@@ -114,8 +114,7 @@ class ClientConnection:
         }
         self.flush: Callable[[], None] = self._flush
         clients.add(self)
-        context.metrics.connections_opened += 1
-        context.metrics.connections_open += 1
+        context.metrics.open_connection()
         self._arm()
 
     @property
@@ -164,7 +163,7 @@ class ClientConnection:
             self._drop(link)
         self._clients.discard(self)
         self.context.in_flight.waiting.discard(self)
-        self.context.metrics.connections_open -= 1
+        self.context.metrics.close_connection()
 
     def pause_writing(self) -> None:
         self.writable = False

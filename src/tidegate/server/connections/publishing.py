@@ -12,6 +12,7 @@ from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfers, Tr
 from tidegate.amqp.encoding.types import Int
 from tidegate.hub.errors import HubError, MessageTooLarge
 from tidegate.hub.namespace import Publisher
+from tidegate.server.context.metrics import hub_in
 
 if TYPE_CHECKING:
     from tidegate.server.connections.client_connection import ClientConnection
@@ -34,6 +35,7 @@ class PublishingLink:
         self._client = client
         self._link = link
         self._address = address
+        self._hub = hub_in(client.context.namespace, address)
         self._publisher = publisher
         self._completions = client.context.completions
         self.expires_at_s: float | None = publisher.expires_at_s
@@ -61,6 +63,7 @@ class PublishingLink:
         return cls(client, link, publisher, address)
 
     def on_transfers(self, transfers: Transfers) -> None:
+        self._client.context.metrics.request(self._hub, len(transfers.payloads))
         if transfers.message_format == SINGLE_FORMAT:
             self._publish_singles(transfers)
             return
@@ -93,6 +96,7 @@ class PublishingLink:
 
     def on_transfer_too_large(self, transfer: TransferTooLarge) -> None:
         """The core kept nothing of it."""
+        self._client.context.metrics.request(self._hub)
         limit = self._publisher.max_message_bytes
         error = MessageTooLarge(f"a publication may have {limit} bytes")
         self._answer(transfer.delivery_id, transfer.delivery_id, transfer.settled, error)

@@ -143,6 +143,7 @@ class RequestLink:
         return cls(client, link, address)
 
     def on_transfers(self, transfers: Transfers) -> None:
+        self._client.context.metrics.request(count=len(transfers.payloads))
         for delivery_id, payload in enumerate(transfers.payloads, transfers.first_id):
             self._answer(delivery_id, transfers.settled, payload)
 

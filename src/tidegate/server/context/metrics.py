@@ -114,6 +114,16 @@ class ErrorKind(StrEnum):
         return _KINDS.get(condition.lower(), cls.USER)
 
 
+class Activity(StrEnum):
+    """What is counted beside errors, under the names of the metrics of Azure's Event Hubs."""
+
+    REQUESTS = "IncomingRequests"
+    CONNECTIONS_OPENED = "ConnectionsOpened"
+    CONNECTIONS_CLOSED = "ConnectionsClosed"
+    CAPTURED_MESSAGES = "CapturedMessages"
+    CAPTURED_BYTES = "CapturedBytes"
+
+
 _KINDS = {
     "com.microsoft:server-busy": ErrorKind.THROTTLED,
     "kafka:throttling_quota_exceeded": ErrorKind.THROTTLED,
@@ -141,13 +151,35 @@ class ServerMetrics:
     refusals: Counter[str] = field(default_factory=Counter)
     """By AMQP condition: links, tokens, publications and requests that were turned down."""
     deliveries: Deliveries = field(default_factory=Deliveries)
-    errors: TimedCounts = field(default_factory=TimedCounts)
-    """The refusals of the last hour by `ErrorKind` and hub; the hub is empty where a request named none that exists."""
+    counts: TimedCounts = field(default_factory=TimedCounts)
+    """What happened in the last hour, by `ErrorKind` or `Activity` and hub; the hub is empty where it was none of one
+    hub, such as a connection or a request that named no hub that exists."""
 
     def refuse(self, condition: str, hub: str = "", count: int = 1) -> None:
         """Count refusals of an AMQP condition."""
         self.refusals[condition] += count
-        self.errors.add((ErrorKind.of(condition), hub), count)
+        self.counts.add((ErrorKind.of(condition), hub), count)
+
+    def request(self, hub: str = "", count: int = 1) -> None:
+        """Count requests: publications, whether they are taken or not, tokens, questions, and those of Kafka."""
+        self.counts.add((Activity.REQUESTS, hub), count)
+
+    def open_connection(self) -> None:
+        """Count a client that has connected."""
+        self.connections_opened += 1
+        self.connections_open += 1
+        self.counts.add((Activity.CONNECTIONS_OPENED, ""), 1)
+
+    def close_connection(self, count: int = 1) -> None:
+        """Count clients that have left."""
+        self.connections_open -= count
+        if count:
+            self.counts.add((Activity.CONNECTIONS_CLOSED, ""), count)
+
+    def capture(self, hub: str, events: int, size: int) -> None:
+        """Count the events and bytes of a capture file that is in its place."""
+        self.counts.add((Activity.CAPTURED_MESSAGES, hub), events)
+        self.counts.add((Activity.CAPTURED_BYTES, hub), size)
 
 
 def hub_in(namespace: Namespace, address: object) -> str:

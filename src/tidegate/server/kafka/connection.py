@@ -156,8 +156,7 @@ class KafkaConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.session = Session(self._context.namespace, f"{peer[0]}:{peer[1]}", *self._advertise(transport))
         self._clients.add(self)
-        self._context.metrics.connections_opened += 1
-        self._context.metrics.connections_open += 1
+        self._context.metrics.open_connection()
         self._open_timer = self._loop.call_later(settings.open_timeout_s, self._close_unknown)
 
     def data_received(self, data: bytes) -> None:
@@ -190,7 +189,7 @@ class KafkaConnection(asyncio.Protocol):
         self._is_lost = True
         self._open_timer.cancel()
         self._clients.discard(self)
-        self._context.metrics.connections_open -= 1
+        self._context.metrics.close_connection()
         self._context.in_flight.waiting.discard(self)
         if self._worker is not None:
             self._worker.cancel()
@@ -287,6 +286,7 @@ class KafkaConnection(asyncio.Protocol):
             name = Api(header.api).name.lower()
             self._refuse(f"a {name} request without authentication (set SASL_PLAINTEXT or SASL_SSL, and PLAIN)")
             return
+        self._context.metrics.request()
         body = parse_request(header, frame)
         if header.api == Api.API_VERSIONS:
             self._software = f"{body.client_software_name} {body.client_software_version}".strip()

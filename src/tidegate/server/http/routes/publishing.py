@@ -168,10 +168,12 @@ def _operation(path: str, name: str, summary: str) -> dict[str, Any]:
 
 
 async def _answer(context: HttpContext, request: Request) -> Response:
+    hub = hub_in(context.hub.namespace, request.url.path)
+    context.hub.metrics.request(hub)
     try:
         await _publish(context, request)
     except HubError as error:
-        context.refusals.record(request, error, hub=hub_in(context.hub.namespace, request.url.path))
+        context.refusals.record(request, error, hub=hub)
         return error_answer(error.http_status, error.description)
     context.hub.metrics.publications += 1
     return Response(status_code=201)
