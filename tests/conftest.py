@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from hypothesis.errors import DidNotReproduce
 
 from tests import jars, profiles, programs, regressions
 from tidegate.job.config.spark_settings import PLACEMENT_VARIABLE
+
+# Tests start hundreds of Python processes, each of which would compile everything that it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 profiles.load()
 jars.start_spark_quickly()

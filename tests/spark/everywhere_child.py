@@ -30,7 +30,8 @@ def counted(spark: SparkSession, folder: str) -> tuple[int, int] | None:
 
 if __name__ == "__main__":
     string, hub, *where = sys.argv[1:]
-    builder = SparkSession.builder.appName("everywhere")
+    # As few partitions as there are cores: Spark's default of 200 is for many events.
+    builder = SparkSession.builder.appName("everywhere").config("spark.sql.shuffle.partitions", "2")
     for place in where:
         builder = builder.remote(place) if place.startswith("sc:") else builder.master(place)
     spark = builder.getOrCreate()

@@ -123,7 +123,8 @@ def test_spark_submit_ships_a_zip(string: str, bare_python: Path, tmp_path: Path
     )
     assert b"No module named 'tidegate'" in missing.stderr
     path = str(zipped(tmp_path))
-    submit = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--py-files", path]
+    submit = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    submit += ["--py-files", path]
     environment["PYTHONPATH"] = path  # The process that plans a stream is not given the files of --py-files.
     assert printed([*submit, str(CHILD), string, "eh"], tmp_path, environment) == ALL_OF_THEM
 
