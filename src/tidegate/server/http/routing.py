@@ -101,6 +101,30 @@ def public_operation(name: str, summary: str, media_type: str) -> dict[str, Any]
     return {"get": {"operationId": name, "summary": summary, "security": [], "responses": {"200": answer}}}
 
 
+def registry_operation(
+    method: str, path: str, summary: str, query: Mapping[str, Any], content: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Describe an operation of a schema registry, without its responses.
+
+    Args:
+        method: Its method.
+        path: Its path, with names in braces.
+        summary: What it does.
+        query: The schemas of the parameters of its query, by their names.
+        content: The media types of its body; None if it has none.
+    """
+    words = re.sub(r"[{}$:-]", " ", path).replace("/", " ").split()
+    parameters = [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()]
+    found = {
+        "operationId": method.lower() + "".join(word[0].upper() + word[1:] for word in words),
+        "summary": summary,
+        "tags": ["schema registry"],
+        "security": [{"sharedAccessSignature": []}, {"keyOfRule": []}, {"accessToken": []}],
+        "parameters": [*path_parameters(path), *parameters],
+    }
+    return found if content is None else {**found, "requestBody": {"required": True, "content": dict(content)}}
+
+
 def path_parameters(path: str) -> list[dict[str, Any]]:
     """Describe the names in a path."""
     names = re.findall(r"{(\w+)}", path)

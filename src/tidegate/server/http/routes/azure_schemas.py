@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -28,7 +29,7 @@ from tidegate.hub.schema_state import (
 from tidegate.schemas import SchemaFormat
 from tidegate.schemas.schema import MAX_SCHEMA_BYTES
 from tidegate.server.http.refusals import read_body
-from tidegate.server.http.routing import HttpContext, RouteGroup, register
+from tidegate.server.http.routing import HttpContext, Operations, RouteGroup, register, registry_operation
 from tidegate.server.http.schema_access import SchemaClient, schema_client
 
 ROOT = "/$schemaGroups"
@@ -199,4 +200,33 @@ def _error(error: HubError) -> Response:
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
 
 
-register(__name__, RouteGroup(build=_routes))
+_SCHEMA = f"{ROOT}/{{group}}/schemas/{{name}}"
+_OPERATIONS = (
+    ("GET", ROOT, "list the groups that the caller may read"),
+    ("GET", f"{ROOT}/$schemas/{{id}}", "return the schema of an id"),
+    ("GET", f"{ROOT}/{{group}}/schemas", "list the schemas of a group"),
+    ("GET", f"{_SCHEMA}/versions", "list the versions of a schema"),
+    ("GET", f"{_SCHEMA}/versions/{{version}}", "return a version"),
+    ("PUT", _SCHEMA, "register a version of a schema"),
+    ("POST", f"{_SCHEMA}{_GET_ID}", "return the id of a schema by its content"),
+)
+
+
+def _describe() -> Operations:
+    contents: dict[str, Any] = {_content_type(one): {} for one in SchemaFormat}
+    refused = {"description": "refused", "content": {"application/json": {}}}
+    found: dict[str, dict[str, Any]] = {}
+    for method, path, summary in _OPERATIONS:
+        is_list = path == ROOT or path.endswith(("/schemas", "/versions"))
+        done: dict[str, Any] = {"description": "the answer"}
+        if method == "GET":
+            done["content"] = {"application/json": {}} if is_list else contents
+        operation = registry_operation(
+            method, path, summary, {"api-version": {"type": "string"}}, None if method == "GET" else contents
+        )
+        operation["responses"] = {"200" if method == "GET" else "204": done, "default": refused}
+        found.setdefault(path, {})[method.lower()] = operation
+    return found
+
+
+register(__name__, RouteGroup(build=_routes, describe=_describe))

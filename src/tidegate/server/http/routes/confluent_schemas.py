@@ -39,7 +39,7 @@ from tidegate.schemas import Compatibility, Reference, SchemaError, SchemaFormat
 from tidegate.schemas import protobuf as protobuf_schemas
 from tidegate.schemas.schema import MAX_SCHEMA_BYTES
 from tidegate.server.http.refusals import read_body
-from tidegate.server.http.routing import HttpContext, RouteGroup, register
+from tidegate.server.http.routing import HttpContext, Operations, RouteGroup, register, registry_operation
 from tidegate.server.http.schema_access import CONFLUENT_ROOT, SchemaClient, schema_client
 
 _METHODS = ["GET", "POST", "PUT", "DELETE"]
@@ -84,12 +84,43 @@ class _Question:
 
 
 _Handle = Callable[["_Contract", _Question], Any]
-_table: list[tuple[str, list[str], _Handle]] = []
 
 
-def _serves(method: str, path: str) -> Callable[[_Handle], _Handle]:
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """A row of the contract: its path, with names in braces, what it does, and the parameters of the query."""
+
+    method: str
+    path: str
+    summary: str
+    parameters: Sequence[str]
+    handle: _Handle
+
+    def names_in(self, method: str, segments: Sequence[str]) -> list[str] | None:
+        """Return what a request's path has in place of the names; None if it is not a request for this."""
+        parts = [part for part in self.path.split("/") if part]
+        if method != self.method or len(parts) != len(segments):
+            return None
+        pairs = list(zip(parts, segments, strict=True))
+        if not all(part == segment or part.startswith("{") for part, segment in pairs):
+            return None
+        return [segment for part, segment in pairs if part.startswith("{")]
+
+
+_table: list[_Operation] = []
+_SCHEMAS = {
+    "offset": {"type": "integer", "minimum": 0},
+    "limit": {"type": "integer"},
+    "subject": {"type": "string"},
+    "subjectPrefix": {"type": "string"},
+    "format": {"type": "string"},
+}
+"""Of the parameters of the query; the others are flags."""
+
+
+def _serves(method: str, path: str, summary: str, *parameters: str) -> Callable[[_Handle], _Handle]:
     def note(handle: _Handle) -> _Handle:
-        _table.append((method, [part for part in path.split("/") if part], handle))
+        _table.append(_Operation(method, path, summary, parameters, handle))
         return handle
 
     return note
@@ -134,34 +165,34 @@ class _Contract:
     def _answer(self, request: Request, client: SchemaClient, body: Mapping[str, Any]) -> Any:
         raw = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix(CONFLUENT_ROOT)
         segments = [unquote(segment) for segment in raw.split("/") if segment]
-        for method, parts, handle in _table:
-            if method == request.method and len(parts) == len(segments):
-                pairs = list(zip(parts, segments, strict=True))
-                if all(part in ("*", segment) for part, segment in pairs):
-                    names = [segment for part, segment in pairs if part == "*"]
-                    return handle(self, _Question(client, names, request.query_params, body))
+        for operation in _table:
+            names = operation.names_in(request.method, segments)
+            if names is not None:
+                return operation.handle(self, _Question(client, names, request.query_params, body))
         raise SchemaRefused(_NOT_SERVED, f"{request.method} {request.url.path[:200]} is not served")
 
     # -- schemas
 
-    @_serves("GET", "")
+    @_serves("GET", "", "answer with an empty object, by which clients find out that the registry is there")
     def _root(self, question: _Question) -> Any:
         return {}
 
-    @_serves("GET", "schemas/types")
+    @_serves("GET", "schemas/types", "list the formats of schemas")
     def _types(self, question: _Question) -> Any:
         return list(_TYPES)
 
-    @_serves("GET", "schemas/ids/*")
+    @_serves("GET", "schemas/ids/{id}", "return the schema of an id", "subject", "format")
     def _by_id(self, question: _Question) -> Any:
         version = self._with_id(question)
         return self._content(version, question)
 
-    @_serves("GET", "schemas/ids/*/schema")
+    @_serves("GET", "schemas/ids/{id}/schema", "return the text of the schema of an id", "subject", "format")
     def _text_by_id(self, question: _Question) -> Any:
         return _text(self._with_id(question).schema, question).encode()
 
-    @_serves("GET", "schemas/guids/*")
+    @_serves(
+        "GET", "schemas/guids/{guid}", "return the schema of a content's GUID, or of Azure's id of a version", "format"
+    )
     def _by_content_id(self, question: _Question) -> Any:
         """Answer with a content; Azure's id of a version is as good, so that one address gives out every schema."""
         try:
@@ -174,15 +205,15 @@ class _Contract:
             found = [self._registry.with_own_id(content_id.hex)]
         return self._content(_seen(question, found), question)
 
-    @_serves("GET", "schemas/ids/*/subjects")
+    @_serves("GET", "schemas/ids/{id}/subjects", "list the subjects that use the schema of an id", "deleted")
     def _subjects_of_id(self, question: _Question) -> Any:
         return sorted({_name(version) for version in self._uses(question)})
 
-    @_serves("GET", "schemas/ids/*/versions")
+    @_serves("GET", "schemas/ids/{id}/versions", "list the versions that use the schema of an id", "deleted")
     def _versions_of_id(self, question: _Question) -> Any:
         return [{"subject": _name(version), "version": version.version} for version in self._uses(question)]
 
-    @_serves("GET", "schemas")
+    @_serves("GET", "schemas", "list schemas", "subjectPrefix", "latestOnly", "deleted", "offset", "limit")
     def _schemas(self, question: _Question) -> Any:
         found = []
         prefix = question.query.get("subjectPrefix", "")
@@ -207,7 +238,7 @@ class _Contract:
 
     # -- subjects
 
-    @_serves("GET", "subjects")
+    @_serves("GET", "subjects", "list subjects", "subjectPrefix", "deleted", "deletedOnly", "offset", "limit")
     def _subjects(self, question: _Question) -> Any:
         prefix = question.query.get("subjectPrefix", "")
         is_any = question.flag("deleted") or question.flag("deletedOnly")
@@ -218,12 +249,20 @@ class _Contract:
         names = [SubjectName.text(*one) for one in found if question.client.sees(*one)]
         return _page([name for name in names if name.startswith(prefix) or prefix == ":*:"], question)
 
-    @_serves("GET", "contexts")
+    @_serves("GET", "contexts", "list the groups that the caller may read", "offset", "limit")
     def _contexts(self, question: _Question) -> Any:
         names = [group.name for group in self._registry.groups() if question.client.sees(group.name)]
         return _page(["." if name == DEFAULT_GROUP else f".{name}" for name in names], question)
 
-    @_serves("GET", "subjects/*/versions")
+    @_serves(
+        "GET",
+        "subjects/{subject}/versions",
+        "list the versions of a subject",
+        "deleted",
+        "deletedOnly",
+        "offset",
+        "limit",
+    )
     def _versions(self, question: _Question) -> Any:
         group, subject = self._readable(question)
         is_any = question.flag("deleted") or question.flag("deletedOnly")
@@ -232,27 +271,45 @@ class _Contract:
             found = [version for version in found if version.is_deleted]
         return _page([version.version for version in found], question)
 
-    @_serves("GET", "subjects/*/versions/*")
+    @_serves("GET", "subjects/{subject}/versions/{version}", "return a version", "deleted", "format")
     def _version(self, question: _Question) -> Any:
         return self._described(self._asked_version(question), question)
 
-    @_serves("GET", "subjects/*/versions/*/schema")
+    @_serves(
+        "GET",
+        "subjects/{subject}/versions/{version}/schema",
+        "return the text of a version's schema",
+        "deleted",
+        "format",
+    )
     def _version_text(self, question: _Question) -> Any:
         return _text(self._asked_version(question).schema, question).encode()
 
-    @_serves("GET", "subjects/*/versions/*/referencedby")
+    @_serves(
+        "GET",
+        "subjects/{subject}/versions/{version}/referencedby",
+        "list the ids of the schemas that refer to a version",
+        "deleted",
+    )
     def _referring(self, question: _Question) -> Any:
         version = self._asked_version(question)
         found = self._registry.referring(version.group, version.subject, version.version)
         return sorted({one.schema_id for one in found if question.flag("deleted") or not one.is_deleted})
 
-    @_serves("POST", "subjects/*")
+    @_serves(
+        "POST",
+        "subjects/{subject}",
+        "find the version of a subject that has a schema",
+        "deleted",
+        "normalize",
+        "format",
+    )
     def _look_up(self, question: _Question) -> Any:
         group, subject = self._readable(question)
         schema = self._schema(question)
         return self._described(self._registry.find(group, subject, schema, deleted=question.flag("deleted")), question)
 
-    @_serves("POST", "subjects/*/versions")
+    @_serves("POST", "subjects/{subject}/versions", "register a schema as a version of a subject", "normalize")
     def _register(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.SEND, group, subject)
@@ -261,13 +318,13 @@ class _Contract:
         # clients keep a text that is answered here, and read it as the one they would be sent with another format
         return {"id": version.schema_id, "version": version.version, "guid": str(version.content_id)}
 
-    @_serves("DELETE", "subjects/*")
+    @_serves("DELETE", "subjects/{subject}", "delete a subject", "permanent")
     def _delete_subject(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.MANAGE, group, subject)
         return self._registry.delete(group, subject, None, is_permanent=question.flag("permanent"))
 
-    @_serves("DELETE", "subjects/*/versions/*")
+    @_serves("DELETE", "subjects/{subject}/versions/{version}", "delete a version", "permanent")
     def _delete_version(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.MANAGE, group, subject)
@@ -286,12 +343,24 @@ class _Contract:
 
     # -- compatibility
 
-    @_serves("POST", "compatibility/subjects/*/versions/*")
+    @_serves(
+        "POST",
+        "compatibility/subjects/{subject}/versions/{version}",
+        "test whether a schema is compatible with a version",
+        "verbose",
+        "normalize",
+    )
     def _test_version(self, question: _Question) -> Any:
         group, subject = self._readable(question)
         return self._tested(question, [self._registry.version(group, subject, question.version())])
 
-    @_serves("POST", "compatibility/subjects/*/versions")
+    @_serves(
+        "POST",
+        "compatibility/subjects/{subject}/versions",
+        "test whether a schema is compatible with the versions of a subject",
+        "verbose",
+        "normalize",
+    )
     def _test_all(self, question: _Question) -> Any:
         try:
             earlier = self._registry.versions(*self._readable(question))
@@ -309,26 +378,26 @@ class _Contract:
 
     # -- rules
 
-    @_serves("GET", "config")
+    @_serves("GET", "config", "return the compatibility of the default group")
     def _group_level(self, question: _Question) -> Any:
         question.client.check(None)
         return {"compatibilityLevel": self._registry.group(DEFAULT_GROUP).compatibility}
 
-    @_serves("PUT", "config")
+    @_serves("PUT", "config", "set the compatibility of the default group")
     def _set_group_level(self, question: _Question) -> Any:
         question.client.check(Right.MANAGE)
         level = _asked_level(question)
         self._registry.put_group(DEFAULT_GROUP, compatibility=level)
         return {"compatibility": level}
 
-    @_serves("DELETE", "config")
+    @_serves("DELETE", "config", "reset the compatibility of the default group")
     def _reset_group_level(self, question: _Question) -> Any:
         question.client.check(Right.MANAGE)
         former = self._registry.group(DEFAULT_GROUP).compatibility
         self._registry.put_group(DEFAULT_GROUP, compatibility=Compatibility.BACKWARD)
         return {"compatibilityLevel": former}
 
-    @_serves("GET", "config/*")
+    @_serves("GET", "config/{subject}", "return the compatibility of a subject", "defaultToGlobal")
     def _level(self, question: _Question) -> Any:
         group, subject = self._readable(question)
         found = self._registry.compatibility(group, subject) if subject else self._registry.compatibility(group)
@@ -339,7 +408,7 @@ class _Contract:
             raise SchemaRefused(COMPATIBILITY_NOT_SET, message)
         return {"compatibilityLevel": found}
 
-    @_serves("PUT", "config/*")
+    @_serves("PUT", "config/{subject}", "set the compatibility of a subject")
     def _set_level(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.MANAGE, group, subject)
@@ -350,7 +419,7 @@ class _Contract:
             self._registry.put_group(group, compatibility=level)
         return {"compatibility": level}
 
-    @_serves("DELETE", "config/*")
+    @_serves("DELETE", "config/{subject}", "reset the compatibility of a subject")
     def _reset_level(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.MANAGE, group, subject)
@@ -358,12 +427,12 @@ class _Contract:
         self._registry.set_compatibility(group, subject, None)
         return {"compatibilityLevel": former}
 
-    @_serves("GET", "mode")
+    @_serves("GET", "mode", "return the mode of the default group")
     def _group_mode(self, question: _Question) -> Any:
         question.client.check(None)
         return {"mode": self._registry.group(DEFAULT_GROUP).mode}
 
-    @_serves("PUT", "mode")
+    @_serves("PUT", "mode", "set the mode of the default group", "force")
     def _set_group_mode(self, question: _Question) -> Any:
         question.client.check(Right.MANAGE)
         mode = _asked_mode(question)
@@ -372,7 +441,7 @@ class _Contract:
         self._registry.put_group(DEFAULT_GROUP, mode=mode)
         return {"mode": mode}
 
-    @_serves("GET", "mode/*")
+    @_serves("GET", "mode/{subject}", "return the mode of a subject", "defaultToGlobal")
     def _mode(self, question: _Question) -> Any:
         group, subject = self._readable(question)
         found = self._registry.mode(group, subject) if subject else self._registry.mode(group)
@@ -382,7 +451,7 @@ class _Contract:
             raise SchemaRefused(MODE_NOT_SET, f"Subject '{subject}' does not have subject-level mode configured")
         return {"mode": found}
 
-    @_serves("PUT", "mode/*")
+    @_serves("PUT", "mode/{subject}", "set the mode of a subject", "force")
     def _set_mode(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.MANAGE, group, subject)
@@ -393,7 +462,7 @@ class _Contract:
             self._registry.put_group(group, mode=mode)
         return {"mode": mode}
 
-    @_serves("DELETE", "mode/*")
+    @_serves("DELETE", "mode/{subject}", "reset the mode of a subject")
     def _reset_mode(self, question: _Question) -> Any:
         group, subject = question.subject()
         question.client.check(Right.MANAGE, group, subject)
@@ -403,12 +472,12 @@ class _Contract:
 
     # -- the server
 
-    @_serves("GET", "v1/metadata/id")
+    @_serves("GET", "v1/metadata/id", "return the ids of the cluster and of the registry")
     def _identity(self, question: _Question) -> Any:
         clusters = {"kafka-cluster": self._cluster_id, "schema-registry-cluster": "tidegate"}
         return {"scope": {"path": [], "clusters": clusters}}
 
-    @_serves("GET", "v1/metadata/version")
+    @_serves("GET", "v1/metadata/version", "return the version whose contract is served")
     def _release(self, question: _Question) -> Any:
         return {"version": "7.9.0", "commitId": "tidegate"}
 
@@ -536,4 +605,18 @@ def _routes(context: HttpContext) -> list[Route]:
     return [Route(path, contract.answer, methods=_METHODS, include_in_schema=False) for path in paths]
 
 
-register(__name__, RouteGroup(build=_routes))
+def _describe() -> Operations:
+    found: dict[str, dict[str, Any]] = {}
+    for one in _table:
+        path = f"{CONFLUENT_ROOT}/{one.path}".rstrip("/")
+        query = {name: _SCHEMAS.get(name, {"type": "boolean"}) for name in one.parameters}
+        body = {_MEDIA_TYPE: {"schema": {"type": "object"}}} if one.method in ("POST", "PUT") else None
+        operation = registry_operation(one.method, path, one.summary, query, body)
+        operation["responses"] = {"200": {"description": "the answer", "content": {_MEDIA_TYPE: {}}}, "default": _ERROR}
+        found.setdefault(path, {})[one.method.lower()] = operation
+    return found
+
+
+_ERROR = {"description": "refused, with an error_code and a message", "content": {_MEDIA_TYPE: {}}}
+
+register(__name__, RouteGroup(build=_routes, describe=_describe))

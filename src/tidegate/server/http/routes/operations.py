@@ -75,8 +75,8 @@ def description() -> dict[str, Any]:
         "info": {
             "title": "Tidegate",
             "version": importlib.metadata.version("tidegate"),
-            "description": "Publishing and operation. Hubs and jobs are managed below /subscriptions, by the API of "
-            "Azure Resource Manager, which Azure's own specifications describe.",
+            "description": "Publishing, schemas and operation. Hubs and jobs are managed below /subscriptions, by the "
+            "API of Azure Resource Manager, which Azure's own specifications describe.",
         },
         "security": [{"sharedAccessSignature": []}],
         "paths": paths,
@@ -87,8 +87,18 @@ def description() -> dict[str, Any]:
                     "in": "header",
                     "name": "Authorization",
                     "description": "SharedAccessSignature sr=…&sig=…&se=…&skn=…, signed with a key of a rule that "
-                    "has the right Send",
-                }
+                    "has the right that the operation needs",
+                },
+                "keyOfRule": {
+                    "type": "http",
+                    "scheme": "basic",
+                    "description": "the name of a rule and its key, or $ConnectionString and a connection string",
+                },
+                "accessToken": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "a token of the endpoint that the management API names",
+                },
             },
         },
     }
