@@ -27,6 +27,7 @@ class Hub:
         self.data = data
         self.port = free_port()
         self.connection = ""
+        self.kafka_port = 0
 
     def start(self, *options: str, preexec_fn: Callable[[], None] | None = None, stderr: int | None = None) -> None:
         command = [sys.executable, "-m", "tidegate", "up", "--data", str(self.data), "--amqp-port", str(self.port)]
@@ -37,6 +38,8 @@ class Hub:
         for line in self.process.stdout:
             if "Endpoint=" in line:
                 self.connection = "Endpoint=" + line.split("Endpoint=")[1].strip()
+            if line.startswith("Kafka: "):
+                self.kafka_port = int(line.rpartition(":")[2])
             if "Successfully Up" in line:
                 return
         pytest.fail("the hub did not come up")

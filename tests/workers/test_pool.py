@@ -14,9 +14,11 @@ from click.testing import CliRunner
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.server.conftest import RawClient, Refused
+from tests.server.kafka.client import KafkaClient, batch_of
 from tests.workers.support import HubOfWorkers
 from tidegate.amqp import ACCEPTED, Detached, Disposition, Int, Link, Message, Short, Symbol, encode_message
 from tidegate.cli import main
+from tidegate.kafka.messages import Api
 
 MANY = 10
 """So many connections are not all with one of two workers, but once in five hundred runs; no test depends on it."""
@@ -186,6 +188,23 @@ def test_throughput_units_are_those_of_all_workers(tmp_path: Path) -> None:
 def test_health_and_clients_are_those_of_all_workers(hub: HubOfWorkers, clients: list[RawClient]) -> None:
     assert json.loads(hub.get("/health"))["status"] == "healthy"
     assert hub.metric("tidegate_workers") == 2
+
+
+def test_every_worker_knows_what_groups_of_kafka_s_clients_have_committed(
+    hub: HubOfWorkers, clients: list[RawClient]
+) -> None:
+    kafka = KafkaClient(hub.kafka_port)
+    kafka.log_in(hub.connection)
+    assert kafka.produce("eh1", batch_of(b"a", b"b", b"c"), partition=1).error_code == 0
+    committed = {"partition_index": 1, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": None}
+    group = {"group_id": "Dashboards", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    kafka.ask(Api.OFFSET_COMMIT, {**group, "topics": [{"name": "eh1", "partitions": [committed]}]})
+    kafka.close()
+    asked = {"operation": "READ", "type": "com.microsoft:partition", "name": "eh1", "partition": "1"}
+    for client in clients:
+        body = client.request("$management", {**asked, "tidegate:with-kafka-groups": True})["body"]
+        ((name, position),) = [(one["name"], one["position"]) for one in body["tidegate:kafka-groups"]]
+        assert (name, position) == ("Dashboards", 1)
 
 
 def test_it_stops_promptly(tmp_path: Path) -> None:

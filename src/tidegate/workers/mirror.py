@@ -214,7 +214,7 @@ class SharedRegistry(Registry):
 
     def __init__(self, link: StoreLink) -> None:
         """`adopt` begins to serve."""
-        self._link = link
+        self.link = link
         self._lock = threading.RLock()
         self.event_hubs: Mapping[str, EventHub] = {}
         self.partitions: dict[int, SharedPartition] = {}
@@ -267,7 +267,7 @@ class SharedRegistry(Registry):
 
     def _open(self, hub_name: str, partition_id: str, values: Sequence[Any]) -> Partition:
         number, directory, facts = values
-        owner = PartitionOwner(self._link, number)
+        owner = PartitionOwner(self.link, number)
         log = LogMirror(directory, LogFacts.decode(bytes.fromhex(facts)), owner)
         partition = self.partitions[number] = SharedPartition(hub_name, partition_id, owner, log)
         return partition
@@ -294,12 +294,14 @@ class _StoreClock:
 class _StoreOffsets(GroupOffsets):
     """The positions of groups of Kafka's clients, which connect to the store's process."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: StoreLink) -> None:
         """Open nothing."""
+        self._link = link
 
     def in_hub(self, directory: str) -> Mapping[str, Mapping[int, GroupOffset]]:
-        """Return nothing: the store's process knows."""
-        return {}
+        """Ask for the positions that groups have in one incarnation of a hub, by group and partition."""
+        found = self._link.ask("kafka_groups", directory=directory)
+        return {group: {number: GroupOffset(*position) for number, *position in rows} for group, rows in found.items()}
 
     def close(self) -> None:
         """Nothing is open."""
@@ -319,7 +321,7 @@ class SharedNamespace(Namespace):
     """A namespace that a worker serves. Changes are made in the store's process."""
 
     def __init__(self, registry: SharedRegistry, data_dir: Path) -> None:
-        super().__init__(registry, _StoreClock(), data_dir, _StoreOffsets(), _StoreSchemas())
+        super().__init__(registry, _StoreClock(), data_dir, _StoreOffsets(registry.link), _StoreSchemas())
 
     def open_reader(
         self,

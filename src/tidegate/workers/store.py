@@ -338,6 +338,10 @@ class StoreSession(asyncio.Protocol):
         slots = self._store.partition(partition).reader_slots(consumer_group)
         return [(job.name, job.next_sequence_number) for job in slots.jobs]
 
+    def _ask_kafka_groups(self, directory: str) -> dict[str, list[list[Any]]]:
+        known = self._store.server.namespace.group_offsets.in_hub(directory)
+        return {group: [[number, *one] for number, one in positions.items()] for group, positions in known.items()}
+
     def _ask_identity(self, directory: str) -> str:
         return self._store.server.context.log_identities.of(Path(directory))
 
