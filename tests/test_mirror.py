@@ -29,6 +29,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/kafka/session",
         "server/kafka/topics_api",
     ),
+    "tests/store/kafka/test_gateway_sdk.py": ("server/kafka/forwarded_groups",),
     "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/run_location"),
     "tests/store/kafka/test_gateways.py": ("hub/kafka_backend", "store/kafka/shared_topic"),
     "tests/hub/test_namespace.py": ("hub/backend",),

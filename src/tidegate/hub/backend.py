@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from tidegate.durable_files import DirectoryLock, FileDamaged
+from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.event_hub import EventHub, LogSettings, open_partitions
+from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.partition import Partition
 from tidegate.hub.schema_registry import LoggedSchemas, SchemaLog
 from tidegate.hub.snapshot import FILE_NAME, HubDefinition, NamespaceState, read_state, write_state
@@ -17,6 +19,8 @@ from tidegate.hub.throughput import Throughput
 
 _logger = logging.getLogger(__name__)
 HUBS_FOLDER = "hubs"
+GROUPS_FOLDER = "groups"
+"""Where the data directory has the positions of Kafka's groups."""
 SCHEMAS_FOLDER = "schemas"
 """Where the data directory has the schema registry."""
 
@@ -41,6 +45,9 @@ class Backend(Protocol):
 
     def apply_retention(self, hub: EventHub, now_ms: int) -> int:
         """Delete what a hub's retention no longer keeps, and return how many events that were. Raises LogError."""
+
+    def open_groups(self) -> GroupOffsets | ClusterGroups:
+        """Open what groups of Kafka's clients have committed. Raises FileDamaged, LogError, OSError."""
 
     def open_schemas(self) -> SchemaLog:
         """Open the entries of the schema registry. Raises FileDamaged, LogError, OSError."""
@@ -97,6 +104,10 @@ class DataDirectory:
 
     def apply_retention(self, hub: EventHub, now_ms: int) -> int:
         return hub.apply_retention(now_ms)
+
+    def open_groups(self) -> GroupOffsets:
+        logs = self._logs
+        return GroupOffsets(self._path / GROUPS_FOLDER, logs.clock, logs.committer, durable=logs.durable)
 
     def open_schemas(self) -> SchemaLog:
         logs = self._logs

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.config import ConfigError, EventHubConfig
 from tidegate.hub.errors import HubError, LinkStolen, QuotaExceeded, ServerBusy
 from tidegate.hub.event_hub import EventHub
@@ -221,6 +222,9 @@ class KafkaBackend:
                 raise LogError(str(error)) from error
             self._retention[directory] = wanted
         return 0
+
+    def open_groups(self) -> ClusterGroups:
+        return ClusterGroups(self.store, self.namespace)
 
     def open_schemas(self) -> SchemaLog:
         return SharedSchemas(self)

@@ -18,6 +18,7 @@ from tidegate.hub.access import Access, Grant
 from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.backend import Backend, DataDirectory
+from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
 from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, Unauthorized, entity_not_found
 from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
@@ -34,8 +35,6 @@ from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
 
 _logger = logging.getLogger(__name__)
-GROUPS_FOLDER = "groups"
-"""Where the data directory has the positions of Kafka's groups."""
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 
@@ -48,7 +47,7 @@ class Namespace:
         registry: Registry,
         clock: Clock,
         data_dir: Path,
-        group_offsets: GroupOffsets,
+        group_offsets: GroupOffsets | ClusterGroups,
         schema_registry: SchemaRegistry,
     ) -> None:
         """Use `open`."""
@@ -96,7 +95,7 @@ class Namespace:
             snapshot = _configured(state, config, clock)
             served_before = frozenset(hub.directory for hub in state.event_hubs)
             registry = Registry(backend, snapshot, served_before, monotonic_s)
-            group_offsets = GroupOffsets(data_dir / GROUPS_FOLDER, clock, committer, durable=durable)
+            group_offsets = backend.open_groups()
             opened.callback(group_offsets.close)
             schemas = SchemaRegistry(backend.open_schemas(), clock)
             opened.callback(schemas.close)

@@ -52,6 +52,6 @@ def server(
 ) -> Iterator[Server]:
     config = make_config(entity("wide", partitions=8))
     settings = read_settings(three_brokers.clients["a"])
-    ports = {"http_port": 0, "https_port": 0, "amqps_port": 0}
+    ports = {"http_port": 0, "https_port": 0, "amqps_port": 0, "kafka_port": 0, "kafka_tls_port": 0}
     with BackgroundServer(config, tmp_path_factory.mktemp("data"), store=settings, **ports) as running:
         yield running.server

@@ -1,4 +1,4 @@
-"""Microsoft's Python and JavaScript clients on a gateway: what their users do on the embedded log, they do on Kafka."""
+"""Microsoft's clients and Kafka's own on a gateway: what their users do on the embedded log, they do on Kafka."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -13,9 +13,17 @@ from tests.server import (
     test_python_sdk_aio,
     test_readers,
 )
+from tests.server.kafka import test_python_sdk as test_kafka_sdk
 
 ALWAYS = (test_python_sdk,)
-IN_SOAK = (test_access, test_error_conditions, test_javascript_sdk, test_python_sdk_aio, test_readers)
+IN_SOAK = (
+    test_access,
+    test_error_conditions,
+    test_javascript_sdk,
+    test_kafka_sdk,
+    test_python_sdk_aio,
+    test_readers,
+)
 
 
 def names(module: ModuleType) -> Iterator[str]:

@@ -7,16 +7,20 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import RawClient, Refused, entity, receive_events
 from tidegate.amqp import Detached
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.kafka_backend import ChangedElsewhere
@@ -32,7 +36,7 @@ EPOCH = "com.microsoft:epoch"
 @contextmanager
 def gateway(brokers: Cluster, client: str, config: NamespaceConfig, folder: Path) -> Iterator[Server]:
     settings = read_settings(brokers.clients[client])
-    with BackgroundServer(config, folder, store=settings, http_port=0) as running:
+    with BackgroundServer(config, folder, store=settings, http_port=0, kafka_port=0) as running:
         yield running.server
 
 
@@ -130,6 +134,83 @@ def test_schemas_are_registered_once_whichever_gateway_takes_them(pair: tuple[Se
     found = a.versions("default", "s")
     assert [one.version for one in found] == [one.schema_id for one in found] == list(range(1, 9))
     assert len({one.own_id for one in found}) == 8
+
+
+def kafka_settings(*servers: Server) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": ",".join(f"127.0.0.1:{server.kafka_port}" for server in servers),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "$ConnectionString",
+        "sasl.password": servers[0].connection_string(),
+    }
+
+
+@contextmanager
+def consumer(server: Server, group: str) -> Iterator[Consumer]:
+    given = {"group.id": group, "auto.offset.reset": "earliest", "heartbeat.interval.ms": 200}
+    opened = Consumer({**kafka_settings(server), **given, "session.timeout.ms": 6000, "enable.auto.commit": False})
+    opened.subscribe(["grouped"])
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_members_at_different_gateways_are_one_group_with_one_position(
+    pair: tuple[Server, Server], make_config: Callable[..., NamespaceConfig]
+) -> None:
+    a, b = pair
+    (config,) = make_config(entity("grouped", partitions=2)).event_hubs
+    a.namespace.management.create_event_hub(config)
+    eventually(lambda: hub_at(b, "grouped"))
+    producer = Producer(kafka_settings(a))
+    found: list[tuple[int, int]] = []
+
+    def produce(first: int) -> None:
+        for number in range(first, first + 10):
+            for partition in range(2):
+                producer.produce("grouped", str(number), partition=partition)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def reads(*members: Consumer) -> list[list[int]]:
+        for member in members:
+            message = member.poll(0.05)
+            if message is not None and message.error() is None:
+                found.append((message.partition(), message.offset()))
+                with suppress(KafkaException):  # a member that has to join again commits nothing, and reads it again
+                    member.commit(message, asynchronous=False)
+        return sorted(sorted(one.partition for one in member.assignment()) for member in members)
+
+    produce(0)
+    with consumer(a, "both") as first:
+        with consumer(b, "both") as second:
+            eventually(lambda: reads(first, second) == [[0], [1]])
+            produce(10)
+            eventually(lambda: reads(first, second) and len(set(found)) == 40)
+        eventually(lambda: reads(first) == [[0, 1]])
+    produce(20)
+    before = len(found)
+    with consumer(b, "both") as again:  # what was committed through either gateway counts at both
+        eventually(lambda: reads(again) and len(set(found)) == 60)
+    assert min(offset for _, offset in found[before:]) >= 10
+    directory = a.namespace.event_hub("grouped").definition.directory
+    for server in pair:
+        offsets = server.namespace.group_offsets
+        eventually(
+            lambda offsets=offsets: (
+                {number: position.offset for number, position in offsets.in_hub(directory).get("both", {}).items()}
+                == {0: 30, 1: 30}
+            )
+        )
+    rule = AccessRule("reader", frozenset({Right.LISTEN}), "first key", "second key")
+    a.namespace.management.create_access_rule(rule, "grouped")
+    eventually(lambda: b.namespace.access.rule_table.find("reader", "grouped") is not None)
+    narrow = {"sasl.password": b.connection_string(rule, hub="grouped")}
+    for given, seen in (({}, ["both"]), (narrow, [])):  # keys of different scope have groups of their own
+        admin = AdminClient({**kafka_settings(b), **given})
+        listed = admin.list_consumer_groups().result(PATIENCE_S)
+        assert (sorted(one.group_id for one in listed.valid), listed.errors) == (seen, [])
 
 
 def test_two_changes_at_once_both_count_or_are_refused(

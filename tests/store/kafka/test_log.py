@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.kafka.simulated import WHERE, SimulatedPartition
+from tidegate.kafka.compression import Compression
+from tidegate.kafka.records import HEADER_BYTES, decode, encode, parse_batch
 from tidegate.log import EventBatch
 from tidegate.store.kafka.log import KafkaLog, running_maximum_ms
 from tidegate.store.kafka.records import Marker, encode_marker, encode_messages
@@ -36,7 +38,11 @@ def filled(batches: list[tuple[int, int]]) -> tuple[SimulatedPartition, list[tup
 
 
 def opened(partition: SimulatedPartition) -> KafkaLog:
-    log = KafkaLog(SimpleNamespace(cluster=partition, wake=lambda log: None, forget=lambda log: None), WHERE, "id")
+    log = KafkaLog(
+        SimpleNamespace(cluster=partition, wake=lambda log: None, forget=lambda log: None, wait=asyncio.run),
+        WHERE,
+        "id",
+    )
     asyncio.run(log.locate())
     return log
 
@@ -47,6 +53,42 @@ def flat(batches: list[EventBatch]) -> list[tuple[int, int, bytes]]:
         for batch in batches
         for index, event in enumerate(batch.events)
     ]
+
+
+def test_clients_of_kafka_read_batches_as_they_came_and_messages_as_records() -> None:
+    partition, _ = filled([(5, 2)])
+    log = opened(partition)
+    values, headers = [b"x" * 100, b"y"], [[("colour", b"red")], []]
+    batch = encode(values, timestamps_ms=[1, 2], keys=[b"k", None], headers=headers, compression=Compression.GZIP)
+    partition.append(encode_marker(Marker(1, 5, 2), 1, PRODUCER), 6)
+    first = partition.append(batch, 4)
+    partition.append(encode_messages([b"", b""], 1, PRODUCER), 9)
+
+    def read(at: int, max_bytes: int = 1 << 20) -> list[tuple[int, int, int]]:
+        found = log.read_record_batches(at, max_bytes=max_bytes)
+        batches = [parse_batch(one) for one in found.batches]
+        for one in batches:
+            one.check()
+            if one.base_offset == first:
+                assert bytes(one.data[HEADER_BYTES:]) == batch[HEADER_BYTES:]
+                columns = decode(one)
+                assert (columns.values, columns.headers) == (values, [(("colour", b"red"),), ()])
+        assert found.next_sequence_number == (batches[-1].next_offset if batches else at)
+        assert found.event_count == sum(one.next_offset - max(at, one.base_offset) for one in batches)
+        return [(one.base_offset, one.count, one.max_timestamp_ms) for one in batches]
+
+    ways = ["fetched", "among the last"]
+    for way in ways:
+        if way == "fetched":
+            log = opened(partition)
+        else:
+            log = opened(filled([(5, 2)])[0])
+            log._cluster.batches[:], log._cluster.end = partition.batches, partition.end
+            asyncio.run(log.catch_up_soon())
+        assert read(first, 1) == [(first, 2, 6)]
+        assert read(first + 1) == [(first, 2, 6), (first + 2, 2, 9)]
+        assert read(0)[0] == (0, 2, 5)
+        assert read(partition.end) == []
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=20))

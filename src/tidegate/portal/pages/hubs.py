@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.partition import Partition
@@ -68,7 +69,7 @@ def group_rows(hub: EventHub) -> list[dict[str, Any]]:
     ]
 
 
-def kafka_group_rows(hub: EventHub, offsets: GroupOffsets) -> list[dict[str, Any]]:
+def kafka_group_rows(hub: EventHub, offsets: GroupOffsets | ClusterGroups) -> list[dict[str, Any]]:
     """Return each group of Kafka's clients that has committed offsets in a hub, with its lag."""
     found: list[dict[str, Any]] = []
     for group, positions in offsets.in_hub(hub.definition.directory).items():

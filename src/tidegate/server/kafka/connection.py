@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from struct import Struct
 from typing import Any
 
+from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.errors import Unauthorized
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import (
@@ -28,6 +29,7 @@ from tidegate.kafka.messages import (
     parse_request,
 )
 from tidegate.server.context.context import ServerContext
+from tidegate.server.kafka.forwarded_groups import ForwardedGroups
 from tidegate.server.kafka.groups_api import GroupsApi
 from tidegate.server.kafka.records_api import Fields, Later, RecordsApi
 from tidegate.server.kafka.session import MECHANISM, Session
@@ -84,8 +86,14 @@ class KafkaRequests:
     """All requests of authenticated clients, for the connections of one server."""
 
     def __init__(self, context: ServerContext) -> None:
-        records, topics, self.groups = RecordsApi(context), TopicsApi(context), GroupsApi(context)
-        groups = self.groups
+        records, topics = RecordsApi(context), TopicsApi(context)
+        offsets = context.namespace.group_offsets
+        groups: GroupsApi | ForwardedGroups
+        if isinstance(offsets, ClusterGroups):
+            groups = ForwardedGroups(context, offsets)
+        else:
+            groups = GroupsApi(context, offsets)
+        self.groups = groups
         self._begin: Mapping[int, Callable[[Session, RequestHeader, Message], Awaitable[Later]]] = {
             Api.PRODUCE: records.produce,
             Api.FETCH: records.fetch,
@@ -191,6 +199,7 @@ class KafkaConnection(asyncio.Protocol):
         self._clients.discard(self)
         self._context.metrics.close_connection()
         self._context.in_flight.waiting.discard(self)
+        self.session.on_close()
         if self._worker is not None:
             self._worker.cancel()
         for _, answer in self._answers:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidegate.hub.access_rules import Right
-from tidegate.hub.group_offsets import MAX_METADATA_BYTES, GroupOffset, PartitionKey
+from tidegate.hub.group_offsets import MAX_METADATA_BYTES, GroupOffset, GroupOffsets, PartitionKey
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.groups import Group, GroupCoordinator, Joining
 from tidegate.kafka.messages import Message, RequestHeader
@@ -20,7 +20,10 @@ from tidegate.server.kafka.topics_api import NODE
 
 TICK_S = 0.1
 _CLASSIC = "classic"
-_NOT_FOUND_SINCE = 6
+FIRST_WITH_NOT_FOUND = 6
+"""The first version in which a description of no group is an error."""
+FIRST_BATCHED_OFFSETS = 8
+"""The first version that asks for the offsets of several groups."""
 EXPIRY_INTERVAL_S = 600.0
 _ASKS_FOR_ID_SINCE = 4
 _SKIPS_ASSIGNMENT_SINCE = 9
@@ -31,9 +34,11 @@ _NO_POSITION = {"committed_offset": -1, "metadata": ""}
 class GroupsApi:
     """Requests about groups. `run` must be running for members to expire."""
 
-    def __init__(self, context: ServerContext, coordinator: GroupCoordinator | None = None) -> None:
+    def __init__(
+        self, context: ServerContext, offsets: GroupOffsets, coordinator: GroupCoordinator | None = None
+    ) -> None:
         self._context = context
-        self._offsets = context.namespace.group_offsets
+        self._offsets = offsets
         self.coordinator = coordinator or GroupCoordinator()
 
     async def run(self) -> None:
@@ -54,15 +59,7 @@ class GroupsApi:
 
     async def find_coordinator(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Name this hub, which coordinates every group."""
-        host, port = session.advertised
-        if body.key_type == _GROUP:
-            found: Fields = {"node_id": NODE, "host": host, "port": port}
-        elif body.key_type == _TRANSACTION:
-            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            found = {"error_code": error, "error_message": "transactions are not supported", "node_id": -1, "port": -1}
-        else:
-            found = {"error_code": ErrorCode.INVALID_REQUEST, "node_id": -1, "port": -1}
-        return answered({**found, "coordinators": [{"key": key, **found} for key in body.coordinator_keys]})
+        return answered(coordinator_answer(session, body))
 
     # -- membership
 
@@ -196,7 +193,7 @@ class GroupsApi:
 
     async def fetch_offsets(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Return committed positions of one group, or of several."""
-        if header.version >= 8:
+        if header.version >= FIRST_BATCHED_OFFSETS:
             groups = [
                 {"group_id": group.group_id, **self._positions(session, group.group_id, group.topics)}
                 for group in body.groups
@@ -277,7 +274,7 @@ class GroupsApi:
     async def describe_groups(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Describe groups with their members."""
         groups = [self._description(session, name) for name in body.groups]
-        if header.version >= _NOT_FOUND_SINCE:
+        if header.version >= FIRST_WITH_NOT_FOUND:
             missing = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": "there is no such group"}
             groups = [{**group, **missing} if group["group_state"] == "Dead" else group for group in groups]
         return answered({"groups": groups})
@@ -344,6 +341,21 @@ class GroupsApi:
             return group.scope[: len(scope)] == scope
         directories = {hub.definition.directory for hub in session.visible_hubs()}
         return any(key.directory in directories for key in self._offsets.of(name))
+
+
+def coordinator_answer(session: Session, body: Message, error: ErrorCode = ErrorCode.NONE) -> Fields:
+    """Return an answer that names this hub for every group, unless there is an error."""
+    host, port = session.advertised
+    if body.key_type == _GROUP:
+        found: Fields = {"node_id": NODE, "host": host, "port": port}
+    elif body.key_type == _TRANSACTION:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        found = {"error_message": "transactions are not supported"}
+    else:
+        error, found = ErrorCode.INVALID_REQUEST, {}
+    if error is not ErrorCode.NONE:
+        found = {**found, "error_code": error, "node_id": -1, "host": "", "port": -1}
+    return {**found, "coordinators": [{"key": key, **found} for key in body.coordinator_keys]}
 
 
 class _Waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -54,6 +55,10 @@ class Session:
         self.mechanism: str | None = None
         self.grant: Grant | None = None
         self.fetch: FetchSession | None = None
+        self.upstream: str | None = None
+        """The connection to a cluster that is the client's alone, if it has one."""
+        self.on_close: Callable[[], None] = lambda: None
+        """Called when the client is gone."""
 
     def authenticate(self, token: bytes) -> None:
         """Check a SASL PLAIN message: an authorization id, a user and a password. Raises Unauthorized."""

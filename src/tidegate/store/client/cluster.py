@@ -124,13 +124,27 @@ class Cluster:
             return opened
 
     async def ask(
-        self, node: int, purpose: str, api: Api, values: Mapping[str, object], *, timeout_s: float | None = None
+        self,
+        node: int,
+        purpose: str,
+        api: Api,
+        values: Mapping[str, object],
+        *,
+        timeout_s: float | None = None,
+        most: int | None = None,
+        client_id: str | None = None,
     ) -> Message:
         """Send a request to one broker and return its answer. Raises KafkaError."""
         connection = await self.connection(node, purpose)
-        answer = await connection.request(api, values, timeout_s=timeout_s)
+        answer = await connection.request(api, values, timeout_s=timeout_s, most=most, client_id=client_id)
         self.heard_at_s = time.monotonic()
         return answer
+
+    def close_connections(self, purpose: str) -> None:
+        """Close the connections that have a purpose."""
+        for key in [key for key in self._connections if key[1] == purpose]:
+            self._connections.pop(key).close()
+            self._opening.pop(key, None)
 
     async def ask_any(self, api: Api, values: Mapping[str, object]) -> Message:
         """Send a request to any broker that answers. Raises KafkaError."""

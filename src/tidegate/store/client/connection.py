@@ -109,9 +109,17 @@ class Connection(asyncio.Protocol):
 
     # -- requests
 
-    async def request(self, api: Api, values: Mapping[str, object], *, timeout_s: float | None = None) -> Message:
+    async def request(
+        self,
+        api: Api,
+        values: Mapping[str, object],
+        *,
+        timeout_s: float | None = None,
+        most: int | None = None,
+        client_id: str | None = None,
+    ) -> Message:
         """Send a request and return the answer. Raises Unreachable, TooOld."""
-        answer = self.send(api, values)
+        answer = self.send(api, values, most, client_id)
         timeout_s = self._settings.request_timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -121,19 +129,28 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             raise error from None
 
-    def send(self, api: Api, values: Mapping[str, object]) -> asyncio.Future[Message]:
-        """Send a request, and return what its answer will be. Raises Unreachable, TooOld."""
+    def send(
+        self, api: Api, values: Mapping[str, object], most: int | None = None, client_id: str | None = None
+    ) -> asyncio.Future[Message]:
+        """Send a request, and return what its answer will be. Raises Unreachable, TooOld.
+
+        Args:
+            api: The request.
+            values: Its fields.
+            most: The last version to use, unless the broker's first is later.
+            client_id: What to be called instead of what the settings say.
+        """
         if self.failure is not None or self._transport is None:
             raise self.failure or Unreachable(f"{self.address} is not connected")
-        version = self._version(api)
+        version = self._version(api, most)
         number = next(self._numbers) & 0x7FFFFFFF
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        frame = encode_request(api, version, number, self._settings.client_id, values)
+        frame = encode_request(api, version, number, client_id or self._settings.client_id, values)
         self._waiting[number] = answer, api, version
         self._transport.write(frame)
         return answer
 
-    def _version(self, api: Api) -> int:
+    def _version(self, api: Api, most: int | None) -> int:
         first, last = VERSIONS[api]
         last = min(last, _NAMED_TOPICS.get(api, last))
         if api is Api.API_VERSIONS:
@@ -141,6 +158,8 @@ class Connection(asyncio.Protocol):
         if api not in self._versions:
             raise TooOld(f"{self.address} does not know the request {api.name}: Kafka 2.8 or newer is needed")
         lowest, highest = self._versions[api]
+        if most is not None:
+            last = min(last, max(most, lowest))
         version = min(last, highest)
         if version < max(first, lowest):
             raise TooOld(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.kafka.errors import ErrorCode
-from tidegate.kafka.records import BatchError, RecordBatch, parse_batches
+from tidegate.kafka.records import BatchError, RecordBatch, parse_batches, rebase
 from tidegate.kafka.translation import batch_of
 from tidegate.log import (
     ArrivalLowerBound,
@@ -79,6 +79,7 @@ class KafkaLog:
         self._tail_starts: list[int] = []
         self._tail_from = 0
         self._tail_bytes = 0
+        self._tail_untranslated: dict[int, RecordBatch] = {}
         self._maxima: dict[int, int] = {}
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._wanted_at_s = 0.0
@@ -252,7 +253,10 @@ class KafkaLog:
         self._show(EventBatch(base_offset, self._floor_ms, range(base_offset, self.position), events))
         return True
 
-    def _show(self, batch: EventBatch) -> None:
+    def _show(self, batch: EventBatch, untranslated: RecordBatch | None = None) -> None:
+        if untranslated is not None:
+            self._tail_untranslated[batch.base_sequence_number] = untranslated
+            self._tail_bytes += len(untranslated.data)
         self._tail.append(batch)
         self._tail_starts.append(batch.base_sequence_number)
         self._tail_bytes += sum(map(len, batch.events))
@@ -299,6 +303,7 @@ class KafkaLog:
             self._tail_from = end
             self._tail.clear()
             self._tail_starts.clear()
+            self._tail_untranslated.clear()
             self._tail_bytes = 0
             listeners = self._listeners if grown else ()
         for listener in listeners:
@@ -340,7 +345,7 @@ class KafkaLog:
             if stretch.floor_ms > self._floor_ms:
                 self._floor_ms, self._rose_at_s = stretch.floor_ms, now_s
             for batch in stretch.batches:
-                self._show(batch)
+                self._show(batch, stretch.untranslated.get(batch.base_sequence_number))
             if not stretch.batches:
                 return False
             listeners = self._listeners
@@ -351,7 +356,8 @@ class KafkaLog:
     def _drop_oldest(self) -> None:
         dropped = self._tail.popleft()
         del self._tail_starts[0]
-        self._tail_bytes -= sum(map(len, dropped.events))
+        untranslated = self._tail_untranslated.pop(dropped.base_sequence_number, None)
+        self._tail_bytes -= sum(map(len, dropped.events)) + (0 if untranslated is None else len(untranslated.data))
         self._tail_from = dropped.base_sequence_number + len(dropped.events)
 
     def note_begin(self, begin: int) -> None:
@@ -369,7 +375,7 @@ class KafkaLog:
         However small max_bytes is, at least one event is returned if there is one. Waits for the cluster unless the
         events are among the last ones. Raises LogError.
         """
-        found = self._from_tail(sequence_number, max_bytes, max_events)
+        found = self.read_cached(sequence_number, max_bytes=max_bytes, max_events=max_events)
         if found is None:
             return self._store.wait(self.read(sequence_number, max_bytes=max_bytes, max_events=max_events))
         return found
@@ -378,7 +384,10 @@ class KafkaLog:
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> list[EventBatch] | None:
         """Return what `read_batches` would, or None if the events must be fetched first. Raises LogError."""
-        return self._from_tail(sequence_number, max_bytes, max_events)
+        some = self._from_tail(sequence_number, max_events)
+        if some is None:
+            return None
+        return limited(some.batches, max(sequence_number, self._begin), max_bytes, max_events, some.next_offset - 1)
 
     def start_read(
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
@@ -390,27 +399,18 @@ class KafkaLog:
         self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
     ) -> list[EventBatch]:
         """Return the same as `read_batches`, without blocking. In the store's thread. Raises LogError."""
-        try:
-            while True:
-                found = self._from_tail(sequence_number, max_bytes, max_events)
-                if found is not None:
-                    return found
-                sequence_number = max(sequence_number, self.begin_sequence_number)
-                stretch = await self._read(sequence_number, max_bytes)
-                if stretch.batches:
-                    return limited(stretch.batches, sequence_number, max_bytes, max_events, self._last)
-                if stretch.next_offset <= sequence_number:
-                    return []
-                sequence_number = stretch.next_offset
-        except KafkaError as error:
-            raise LogError(f"{self.where.topic}/{self.where.partition} cannot be read: {error}") from error
+        found = self.read_cached(sequence_number, max_bytes=max_bytes, max_events=max_events)
+        if found is None:
+            some = await self._read_some(sequence_number, max_bytes)
+            found = limited(some.batches, max(sequence_number, self._begin), max_bytes, max_events, self._last)
+        return found
 
-    def _from_tail(self, sequence_number: int, max_bytes: int, max_events: int) -> list[EventBatch] | None:
-        """Return the events if they are among the last ones, None if they have to be fetched."""
+    def _from_tail(self, sequence_number: int, max_events: int) -> Stretch | None:
+        """Return batches from the one with a number on, if it is among the last ones; None if it has to be fetched."""
         with self._lock:
             sequence_number = max(sequence_number, self._begin)  # what was deleted may still be held here
             if sequence_number > self._last:
-                return []
+                return Stretch([], self._last + 1, 0, None)
             if sequence_number < self._tail_from or not self._tail:
                 return None
             first = max(0, bisect.bisect_right(self._tail_starts, sequence_number) - 1)
@@ -421,8 +421,11 @@ class KafkaLog:
                 events += len(self._tail[index].events)
                 if events >= max_events or len(some) >= 256:
                     break
-            last = self._last
-        return limited(some, sequence_number, max_bytes, max_events, last)
+            starts = (batch.base_sequence_number for batch in some)
+            untranslated = {
+                start: self._tail_untranslated[start] for start in starts if start in self._tail_untranslated
+            }
+            return Stretch(some, self._last + 1, 0, None, untranslated)
 
     async def _read(self, offset: int, max_bytes: int = 1 << 20) -> Stretch:
         """Fetch from an offset on. Raises KafkaError."""
@@ -464,16 +467,47 @@ class KafkaLog:
         return known
 
     def read_record_batches(self, sequence_number: int, *, max_bytes: int) -> RecordBatches:
-        """Return events as record batches; see `PartitionLog`. Raises LogError."""
-        found = self.read_batches(sequence_number, max_bytes=max_bytes)
-        if not found:
-            return RecordBatches([], 0, sequence_number)
-        last = found[-1]
-        return RecordBatches(
-            [batch_of(one.events, one.base_sequence_number, one.enqueued_time_ms) for one in found],
-            sum(len(one.events) for one in found),
-            last.base_sequence_number + len(last.events),
-        )
+        """Return events as record batches, those of Kafka's clients as they came; see `PartitionLog`.
+
+        Waits for the cluster unless the events are among the last ones. Raises LogError.
+        """
+        some = self._from_tail(sequence_number, 1 << 20)
+        if some is None:
+            some = self._store.wait(self._read_some(sequence_number, max_bytes))
+        sequence_number, last = max(sequence_number, self._begin), self._last
+        found: list[bytes] = []
+        count = size = 0
+        for batch in some.batches:
+            stop = min(batch.base_sequence_number + len(batch.events), last + 1)
+            first = max(sequence_number, batch.base_sequence_number)
+            if first >= stop:
+                continue
+            came = some.untranslated.get(batch.base_sequence_number)
+            if came is not None:
+                encoded = rebase(came, came.base_offset, batch.enqueued_time_ms)
+            else:
+                base = batch.base_sequence_number
+                encoded = batch_of(batch.events[first - base : stop - base], first, batch.enqueued_time_ms)
+            if found and size + len(encoded) > max_bytes:
+                break
+            found.append(encoded)
+            size, count, sequence_number = size + len(encoded), count + stop - first, stop
+        return RecordBatches(found, count, sequence_number)
+
+    async def _read_some(self, sequence_number: int, max_bytes: int) -> Stretch:
+        """Return fetched batches, of which the first holds a number or the next event after it. Raises LogError."""
+        try:
+            while True:
+                some = self._from_tail(sequence_number, 1 << 20)
+                if some is not None:
+                    return some
+                sequence_number = max(sequence_number, self.begin_sequence_number)
+                stretch = await self._read(sequence_number, max_bytes)
+                if stretch.batches or stretch.next_offset <= sequence_number:
+                    return stretch
+                sequence_number = stretch.next_offset
+        except KafkaError as error:
+            raise LogError(f"{self.where.topic}/{self.where.partition} cannot be read: {error}") from error
 
     def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
         """Return the number of the first event with an offset > `offset` (>= when inclusive), which is its number."""

@@ -18,8 +18,8 @@ is markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
@@ -54,12 +54,15 @@ class Stretch:
         next_offset: Where to read on.
         floor_ms: The running maximum of the append time up to there.
         marker: The last marker, if the last record is one.
+        untranslated: By the first number of a batch of events, the record batch that it was, if nothing but records of
+            Kafka's clients is in it.
     """
 
     batches: list[EventBatch]
     next_offset: int
     floor_ms: int
     marker: Marker | None
+    untranslated: Mapping[int, RecordBatch] = field(default_factory=dict)
 
 
 def encode_messages(events: Sequence[bytes | memoryview], time_ms: int, producer: tuple[int, int, int]) -> bytes:
@@ -96,6 +99,7 @@ def read_records(
     """
     batches: list[EventBatch] = []
     marker: Marker | None = None
+    untranslated: dict[int, RecordBatch] = {}
     fetched = [
         batch
         for batch in parse_batches(records, partial_end=True)
@@ -114,6 +118,8 @@ def read_records(
             offset = batch.next_offset
             continue
         columns = decode(batch)
+        if not any(some in (MESSAGE, MARKER) for some in columns.headers) and isinstance(columns.offsets, range):
+            untranslated[max(offset, batch.base_offset)] = batch
         for start, events, found in _runs(columns):
             if found is not None:
                 marker = found
@@ -121,7 +127,7 @@ def read_records(
             marker = None
             batches += _from(offset, EventBatch(columns.offsets[start], floor_ms, range(0), events))
         offset = batch.next_offset
-    return Stretch(batches, offset, floor_ms, marker)
+    return Stretch(batches, offset, floor_ms, marker, untranslated)
 
 
 def _from(offset: int, batch: EventBatch) -> Iterator[EventBatch]:
