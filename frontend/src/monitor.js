@@ -109,7 +109,7 @@ async function update() {
     cell.textContent = value == null ? "–" : number(Math.round(value * 10) / 10);
   }
   if (byId("updated")) byId("updated").replaceChildren(timeElement(data.updated));
-  byId("timelines").tBodies[0].replaceChildren(...data.timelines.map(timelineRow));
+  if (data.timelines.length) byId("timelines").tBodies[0].replaceChildren(...data.timelines.map(timelineRow));
 }
 
 const whole = byId("whole-range");

@@ -12,13 +12,21 @@ for (const kind of ["input", "output"]) {
     if (name.dataset.typed) return;
     const before = name.value;
     name.value = suggested;
-    const whole = new RegExp(`(\\b${kind === "input" ? "FROM" : "INTO"} +)${before.replaceAll("-", "\\-")}(?![\\w-])`, "i");
+    const whole = new RegExp(`(\\b${kind === "input" ? "FROM" : "INTO"} +)\\[?${before.replaceAll("-", "\\-")}\\]?(?![\\w-])`, "i");
     form.elements.query.value = form.elements.query.value.replace(whole, (_, word) => word + (suggested.includes("-") ? `[${suggested}]` : suggested));
   };
   name?.addEventListener("input", () => { name.dataset.typed = "yes"; });
   chosen?.addEventListener("change", follow);
   if (chosen) follow();
 }
+
+// A job that writes to the hub it reads would read its own results: the output moves to another hub when the input takes its own.
+form?.elements.inputHub.addEventListener("change", () => {
+  const { inputHub, outputHub } = form.elements;
+  if (!inputHub.value || inputHub.value !== outputHub.value) return;
+  outputHub.value = [...outputHub.options].find(({ value }) => value.startsWith("hub:") && value !== inputHub.value)?.value ?? "";
+  outputHub.dispatchEvent(new Event("change"));
+});
 
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();

@@ -7,16 +7,19 @@ import { chromium } from "playwright-core";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const WIDTHS = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
 
-/** Move the focus to what begins with a name, with Tab alone, as somebody without a mouse does. */
-async function reach(page, name) {
+/** Move the focus to what begins with a name, and matches a selector, with Tab alone, as somebody without a mouse does. */
+async function reach(page, name, selector = "*") {
   const passed = [];
   for (let stop = 0; stop < 150; stop++) {
     await page.keyboard.press("Tab");
-    const found = await page.evaluate(() => {
+    const { found, fits } = await page.evaluate((wanted) => {
       const { activeElement } = document;
-      return (activeElement.getAttribute("aria-label") ?? activeElement.labels?.[0]?.textContent ?? activeElement.textContent).trim();
-    });
-    if (found.startsWith(name)) return;
+      return {
+        found: (activeElement.getAttribute("aria-label") ?? activeElement.labels?.[0]?.textContent ?? activeElement.textContent).trim(),
+        fits: activeElement.matches(wanted),
+      };
+    }, selector);
+    if (fits && found.startsWith(name)) return;
     passed.push(found.slice(0, 30));
   }
   throw new Error(`no stop is called ${name}: ${passed.join(", ")}`);
@@ -48,7 +51,7 @@ export class Visit {
     page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
     page.expectRefusal = (status) => expected.add(`status of ${status}`);
     page.expectAbsence = () => expected.add("net::ERR_FAILED");
-    page.reach = (name) => reach(page, name);
+    page.reach = (name, selector) => reach(page, name, selector);
     page.checkAndPicture = (picture) => this.checkAndPicture(page, picture, problems);
     try {
       await scenario(page, (condition, text) => { if (!condition) problems.push(text); });

@@ -11,13 +11,13 @@ FROM tolls TIMESTAMP BY entry_time
 GROUP BY booth, TumblingWindow(second, 5)`;
 
 async function write(page, query) {
-  await page.locator("#query-editor").click();
+  if (!(await page.evaluate(() => document.activeElement.id === "query-editor"))) await page.reach("Query", "#query-editor");
   await page.keyboard.press("Control+A");
   await page.keyboard.press("Delete");
   await page.keyboard.type(query.replaceAll("\n", " "));
 }
 
-// From a new job to a stopped one, what the job needs is done without a mouse: here, where it starts, and at the end.
+// From a new job to a deleted one, all that a job needs is done without a mouse: here, in its query, where it starts, at the end.
 await visit.run("new-job", async (page, expect) => {
   await page.goto("/");
   await page.reach("New job");
@@ -27,6 +27,7 @@ await visit.run("new-job", async (page, expect) => {
   await page.keyboard.type("tolls-job");
   await page.reach("From where");
   await page.keyboard.type("tolls");
+  expect((await page.getByLabel("To where").inputValue()) === "hub:results", "the output is not the hub that the job reads");
   await page.reach("To where");
   await page.keyboard.type("results");
   expect((await page.getByLabel("To where").inputValue()) === "hub:results", "the hub of the results is chosen");
@@ -45,7 +46,8 @@ await visit.run("edit-and-test", async (page, expect) => {
   await page.locator("#diagnostics li", { hasText: "line 1, column 15" }).waitFor();
   await page.locator(".cm-lintRange-error").first().waitFor();
   page.expectRefusal(400);
-  await page.getByRole("button", { name: "Test query" }).click();
+  await page.reach("Test query");
+  await page.keyboard.press("Enter");
   await page.locator("#test-problem", { hasText: "line 1" }).waitFor();
   // Completion offers functions, inputs, and fields of the input's events.
   await write(page, "SELECT Tumbl");
@@ -63,7 +65,8 @@ await visit.run("edit-and-test", async (page, expect) => {
   await page.keyboard.press("Escape");
   await write(page, QUERY);
   await page.getByText("The query compiles").waitFor();
-  await page.getByRole("button", { name: "Test query" }).click();
+  await page.reach("Test query");
+  await page.keyboard.press("Enter");
   await page.locator("#test-results tbody tr").first().waitFor();
   expect((await text(page, "#test-results")).includes("window_end"), "the rows have the query's columns");
   expect(/^[\d,]+ ms over/.test(await text(page, "#test-status")), "it says how long the test took");
@@ -76,7 +79,8 @@ await visit.run("edit-and-test", async (page, expect) => {
   await page.locator("#diff-lines ins", { hasText: "avg_speed" }).waitFor();
   await page.checkAndPicture("changes");
   await page.keyboard.press("Escape");
-  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.reach("Save", "button");
+  await page.keyboard.press("Enter");
   await page.locator("#notices", { hasText: "Saved" }).waitFor();
   // A template is written with the names of the job, and the fields of its events.
   await page.locator("#template").selectOption({ label: "Count each key in a tumbling window" });
@@ -250,11 +254,15 @@ await visit.run("stop-and-delete", async (page, expect) => {
     await page.reload();
   }
   expect((await text(page, "#state")) === "Stopped", "the job stops");
-  await page.locator("summary[aria-label=More]").click();
-  await page.getByRole("button", { name: "Delete" }).click();
-  await page.getByLabel("Repeat the name").fill("tolls-job");
+  await page.reach("More");
+  await page.keyboard.press("Enter");
+  await page.reach("Delete");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor();
+  await page.keyboard.type("tolls-job");
   page.expectRefusal(404); // what the editor asked about the job meanwhile
-  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.reach("Delete");
+  await page.keyboard.press("Enter");
   await page.waitForURL(`${settings.url}/`);
 });
 

@@ -85,6 +85,19 @@ def test_hubs_and_groups_are_created_changed_and_deleted(client: Client, make_hu
     assert client.request("GET", f"/eventhubs/{hub}.json").status == 404
 
 
+def test_a_hub_is_given_more_partitions_and_never_fewer(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub(2)
+    body = {"partitionCount": 5, "userMetadata": "more"}
+    assert client.post(f"/eventhubs/{hub}/update", body).status == 200
+    page = client.get(f"/eventhubs/{hub}.json")
+    assert ([row["id"] for row in page["partitionRows"]], page["userMetadata"]) == (["0", "1", "2", "3", "4"], "more")
+    assert client.post(f"/eventhubs/{hub}/send", {"body": "x", "partition": "4"}).status == 200
+    assert client.post(f"/eventhubs/{hub}/update", body).status == 200
+    assert client.post(f"/eventhubs/{hub}/update", {"partitionCount": 4}).status == 400
+    assert client.post(f"/eventhubs/{hub}/update", {"partitionCount": 100_000}).status in (400, 403)
+    assert len(client.get(f"/eventhubs/{hub}.json")["partitionRows"]) == 5
+
+
 def test_the_key_is_in_no_page_and_only_given_to_visitors_who_ask(client: Client, away: Client, server: Server) -> None:
     for path in ("/eventhubs/eh1", "/eventhubs/eh1.json", "/", "/.json", "/eventhubs/eh1/explorer"):
         assert KEY not in client.page(path).text

@@ -52,7 +52,7 @@ class EventHubCreation(_Body):
 
 
 class EventHubChanges(_Body):
-    """Omitted settings do not change. A partition count is accepted only if it is the hub's own."""
+    """Omitted settings do not change. A partition count is the hub's own or a larger one."""
 
     partition_count: int | None = None
     retention_time_in_hours: RetentionHours | None = None
@@ -110,7 +110,13 @@ class HubManagement:
         if "capture" in body.model_fields_set:
             former = self._namespace.event_hub(name).config.capture or self._default_capture
             changes["capture"] = body.capture and _capture(body.capture, former)
+        count = body.partition_count
+        more = count if count is not None and count > self._namespace.event_hub(name).config.partition_count else None
+        if more is not None:
+            del changes["partition_count"]
         self._namespace.management.update_event_hub(name, **changes)
+        if more is not None:
+            self._namespace.management.add_partitions(name, more)
 
 
 def _capture(settings: CaptureSettings, former: CaptureDescription | None) -> CaptureDescription:
