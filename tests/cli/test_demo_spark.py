@@ -82,7 +82,7 @@ def test_it_ends_by_itself_with_two_outputs_that_are_the_same(tmp_path: Path) ->
     assert ElementTree.parse(tmp_path / "demo" / "watermark.svg").getroot().tag.endswith("svg")
 
 
-@pytest.mark.parametrize("after_s", [0.5, 6])
+@pytest.mark.parametrize("after_s", [pytest.param(0.5, marks=pytest.mark.soak), 6])
 def test_stopped_in_the_middle_it_stops_its_hub(tmp_path: Path, after_s: float) -> None:
     process = start(tmp_path)
     assert process.stdout is not None

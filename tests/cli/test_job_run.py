@@ -36,7 +36,7 @@ query = "SELECT * INTO out FROM tolls"
 {settings}
 [inputs.tolls]
 type = "eventhub"
-connection_string = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=e;\
+connection_string = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=sEcReT;EntityPath=e;\
 UseDevelopmentEmulator=true"
 [outputs.out]
 type = "file"
@@ -100,10 +100,25 @@ def test_a_hub_that_stays_unreachable_ends_the_job_after_the_time_that_is_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.toml"
-    path.write_text(HUB.format(port=free_port(), settings="input_retry_s = 0"), encoding="utf-8")
+    port = free_port()
+    path.write_text(HUB.format(port=port, settings="input_retry_s = 0"), encoding="utf-8")
     said = refused(capsys, path)
+    assert f"127.0.0.1:{port}" in said
+    assert "sEcReT" not in said
     assert "input 'tolls' has been unavailable for" in said
     assert "increase input_retry_s" in said
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_query_that_cannot_run_shows_line_and_caret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(
+        'name = "j"\nquery = """SELECT k\nFROM i GROUP BY k"""\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n',
+        encoding="utf-8",
+    )
+    said = refused(capsys, path)
+    assert "line 2" in said
+    assert "^" in said
 
 
 def test_an_unreachable_hub_is_waited_for_and_ctrl_c_stops_the_wait(tmp_path: Path) -> None:

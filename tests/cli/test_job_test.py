@@ -89,6 +89,16 @@ def test_a_case_needs_no_java_and_its_times_are_times(
     with pytest.raises(SystemExit) as left:
         main(["job", "test", str(write_case(tmp_path, expected=wrong))])
     assert left.value.code == 1
+    said = capsys.readouterr().out
+    assert "output: expected" in said
+    assert "2026-01-01T00:00:01.0000001Z" in said
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": "x", "query": 1, "inputs": []}'])
+def test_what_is_no_case_is_misuse(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "no-case.json"
+    path.write_text(content, encoding="utf-8")
+    assert "no-case.json" in refused(capsys, path)
 
 
 def test_a_case_without_its_input_is_named_and_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tidegate.engine import CATALOG, KeyedSide, Program, Snapshot, UnsupportedQu
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.sql import QueryError, compile_query
 
-QUERIES = max(60, scaled(120))
+QUERIES = max(60, scaled(60))
 PARTS = 4
 
 

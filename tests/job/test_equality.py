@@ -11,7 +11,7 @@ import os
 from tests.job.equality import check
 from tests.profiles import scaled
 
-LOGS = scaled(25)
+LOGS = scaled(15)
 ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,7 @@ def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> No
     failed = {name: result["differences"] for name, result in results.items() if not result["passed"]}
     assert failed.keys() == GAPS.keys(), json.dumps(failed, indent=1)[:4000]
     assert done.returncode == 1
+    for result in results.values():
+        beyond = set() if result["passed"] else {"differences"}
+        assert set(result) == {"name", "passed", "rows", "metrics", "trace", "dataErrors"} | beyond
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", row["timestamp"]) for row in result["rows"])

@@ -1,12 +1,10 @@
-"""Jobs on Spark through the command line: cases, live hubs, kills, and a cluster with two workers."""
+"""Jobs on Spark through the command line: live hubs, stops and kills, and a cluster with two workers."""
 
 from __future__ import annotations
 
 import json
 import random
-import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,50 +24,12 @@ from tidegate.spark import run_job_on_spark
 
 pytestmark = pytest.mark.spark
 
-CASES = Path(__file__).parents[1] / "cases"
 TIDEGATE = (sys.executable, "-m", "tidegate")
 KILLS = scaled(2)
 
 
 def tidegate(*arguments: str, timeout: float = 4 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*TIDEGATE, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
-
-
-# -- cases -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_worked_tables_of_the_documents_pass_on_spark() -> None:
-    names = ["tp01-seed12-early", "tp02-seed12-no-early", "tp03-seed12-substreams", "tp07-seed5-adjust"]
-    files = [str(CASES / f"{name}.json") for name in names]
-    done = tidegate("job", "test", "-o", "json", "--master", "local[1]", *files)
-    assert done.returncode == 0, done.stdout + done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [result["name"] for result in results] == names
-    for result in results:
-        assert set(result) == {"name", "passed", "rows", "metrics", "trace", "dataErrors"}
-        assert result["passed"]
-        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", row["timestamp"]) for row in result["rows"])
-
-
-def test_a_case_that_differs_says_where_and_fails(tmp_path: Path) -> None:
-    case = json.loads((CASES / "tp07-seed5-adjust.json").read_text())
-    case["expected"][0]["row"]["DeviceId"] = "somebody else"
-    wrong = tmp_path / "wrong.json"
-    wrong.write_text(json.dumps(case))
-    done = tidegate("job", "test", str(wrong))
-    assert done.returncode == 1
-    assert "row 1: expected" in done.stdout
-    assert "somebody else" in done.stdout
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": "x", "query": 1, "inputs": []}'])
-def test_what_is_no_case_is_misuse(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "no-case.json"
-    path.write_text(content)
-    done = tidegate("job", "test", str(path))
-    assert done.returncode == 2
-    assert "no-case.json" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 # -- jobs over a hub ---------------------------------------------------------------------------------------------------
@@ -107,7 +67,7 @@ COUNT = """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INT
 GROUP BY k, TumblingWindow(second, 2)"""
 
 
-@pytest.mark.parametrize("placement", ["auto", "spark"])
+@pytest.mark.parametrize("placement", [pytest.param("auto", marks=pytest.mark.soak), "spark"])
 def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(
     hub: BackgroundServer, tmp_path: Path, placement: str
 ) -> None:
@@ -177,8 +137,15 @@ def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path
     assert said.endswith("INFO stopped; the next run resumes after the last committed result\n")
 
 
-@pytest.mark.parametrize("placement", ["process", "spark"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "placement"),
+    [
+        (signal.SIGINT, "process"),
+        (signal.SIGTERM, "spark"),
+        pytest.param(signal.SIGTERM, "process", marks=pytest.mark.soak),
+        pytest.param(signal.SIGINT, "spark", marks=pytest.mark.soak),
+    ],
+)
 def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals, placement: str) -> None:
     at_work = tmp_path / "at-work"
     (tmp_path / "slow.py").write_text(
@@ -209,6 +176,7 @@ def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals, 
 
 
 @pytest.mark.crash
+@pytest.mark.soak
 def test_a_job_on_spark_killed_at_random_gives_each_row_once(hub: BackgroundServer, tmp_path: Path) -> None:
     events, over = ordered_events(3000, seed=3)
     for partition in range(3):
@@ -255,35 +223,6 @@ def test_a_job_on_spark_killed_at_random_gives_each_row_once(hub: BackgroundServ
     assert (path.parent / "out.jsonl").read_bytes() == expected
 
 
-def test_a_hub_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = tmp_path / "job.toml"
-    path.write_text(
-        f'name = "j"\ninput_retry_s = 0\nquery = "SELECT * INTO out FROM i"\n[inputs.i]\ntype = "eventhub"\n'
-        f'connection_string = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=sEcReT;'
-        'EntityPath=e;UseDevelopmentEmulator=true"\n'
-    )
-    done = tidegate("job", "run", str(path))
-    assert done.returncode == 1
-    assert f"127.0.0.1:{port}" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "sEcReT" not in done.stderr
-
-
-def test_a_query_that_cannot_run_shows_line_and_caret(tmp_path: Path) -> None:
-    path = tmp_path / "job.toml"
-    path.write_text(
-        'name = "j"\nquery = """SELECT k\nFROM i GROUP BY k"""\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
-    )
-    done = tidegate("job", "run", str(path))
-    assert done.returncode == 1
-    assert "line 2" in done.stderr
-    assert "^" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 # -- a cluster ---------------------------------------------------------------------------------------------------------
 
 
@@ -305,11 +244,14 @@ def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, 
     assert outputs[0] == outputs[1] != b""
 
 
-@pytest.mark.parametrize("executors", [pytest.param("one", marks=pytest.mark.soak), "two"])
-def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, cluster: str) -> None:
+@pytest.mark.parametrize("executors", ["one", pytest.param("two", marks=pytest.mark.soak)])
+def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The property of `tests/job/test_equality.py`, with each step's tasks on executors."""
     logs = scaled(1)
-    master, seeds = ("local[1]", range(logs)) if executors == "one" else (cluster, range(logs, 2 * logs))
+    if executors == "one":
+        master, seeds = "local[1]", range(logs)
+    else:
+        master, seeds = request.getfixturevalue("cluster"), range(logs, 2 * logs)
     command = [sys.executable, "-m", "tests.spark.equality_child", master, str(tmp_path / "spark.log")]
     root = Path(__file__).parents[2]
     done = subprocess.run(

@@ -25,7 +25,7 @@ from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
 KILLS = scaled(1)
-EVENTS_OF_A_LIFE = 12_000
+EVENTS_OF_A_LIFE = 6_000
 ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable}
 
 

@@ -93,7 +93,7 @@ def many_substreams(dice: random.Random) -> RecordedLog:
     return RecordedLog(events)
 
 
-@pytest.mark.parametrize("seed", range(scaled(24)))
+@pytest.mark.parametrize("seed", range(scaled(12)))
 def test_what_workers_keep_changes_nothing(seed: int) -> None:
     dice = random.Random(seed)
     log, program = many_substreams(dice), prepared(QUERY)

@@ -123,7 +123,7 @@ def lived(seed: int, folder: Path) -> Life:
     return life
 
 
-SEEDS = scaled(30)
+SEEDS = scaled(15)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from tidegate.job.testing.case import prepared_case, read_case
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries.shard_side import ShardRun
 
-LOGS = scaled(60)
+LOGS = scaled(30)
 ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
 CASES = sorted((Path(__file__).parents[2] / "cases").glob("*.json"))
 SEEDS = range(LOGS) if ONE_SEED is None else [int(ONE_SEED)]
