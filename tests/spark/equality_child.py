@@ -28,7 +28,8 @@ class OfBothShapes(SparkPlacement):
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         one_task = self._settings.small_events < 0
-        self._settings = replace(self._settings, small_events=SMALL_EVENTS if one_task else -1)
+        most = SMALL_EVENTS if one_task else -1
+        self._settings = replace(self._settings, small_events=most, first_events=most)
         return super().run(tasks, order)
 
 

@@ -189,6 +189,6 @@ def test_a_job_on_a_cluster_without_workers_says_so_and_begins_when_one_joins(tm
         assert (path.parent / name).read_bytes() == (expected.parent / name).read_bytes() != b""
 
 
-@pytest.mark.parametrize(("cores", "shards"), [(0, 1), (2, 2), (64, 64), (100, 64), (400, 100), (1600, 200)])
+@pytest.mark.parametrize(("cores", "shards"), [(0, 1), (2, 2), (64, 64), (100, 64), (400, 80), (1600, 160)])
 def test_a_job_on_many_cores_has_fewer_shards_than_cores(cores: int, shards: int) -> None:
     assert shards_for(cores) == shards

@@ -6,16 +6,22 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 
+from tests.engine.streams import program
 from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S
 from tidegate.job import StepReport, load_job
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
-from tidegate.spark import run_job_on_spark
+from tidegate.ordering import Policy
+from tidegate.spark import placement, run_job_on_spark
+from tidegate.spark.calls import StepThread
+from tidegate.spark.placement import FIRST_EVENTS, SMALL_EVENTS, PlacementSettings, SparkPlacement
 
 pytestmark = pytest.mark.spark
 
@@ -77,6 +83,41 @@ def test_early_results_on_two_levels_survive_a_killed_worker_with_the_same_bytes
     assert all(report["tidegate"]["placement"]["where"] == "spark" for report in reports)
     assert reports[-1]["tidegate"]["placement"]["losses"] == 1
     assert sum(report["numInputRows"] for report in reports) == 400
+
+
+@pytest.mark.parametrize(
+    ("events", "version", "first_events", "shape"),
+    [
+        (SMALL_EVENTS, 3, FIRST_EVENTS, "one task"),
+        (SMALL_EVENTS + 1, 3, FIRST_EVENTS, "stages"),
+        (FIRST_EVENTS, 0, FIRST_EVENTS, "one task"),
+        (FIRST_EVENTS + 1, 0, FIRST_EVENTS, "stages"),
+        (SMALL_EVENTS + 1, 0, SMALL_EVENTS, "stages"),
+    ],
+)
+def test_a_job_that_moves_to_spark_does_not_wait_for_its_first_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int, version: int, first_events: int, shape: str
+) -> None:
+    taken: list[str] = []
+
+    def note(shape: str) -> list[Any]:
+        taken.append(shape)
+        return []
+
+    monkeypatch.setattr(placement, "whole_step", lambda *given: note("one task"))
+    monkeypatch.setattr(placement, "step", lambda *given: note("stages"))
+    monkeypatch.setattr(placement, "anchor", lambda *given, **options: None)
+    monkeypatch.setattr(placement, "configure", lambda *given: None)
+    context = SimpleNamespace(master="local[2]", parallelize=lambda *given: object())
+    encoders: Any = {"o": None}
+    settings = PlacementSettings(2, tmp_path, encoders, first_events=first_events)
+    of = program("SELECT k, COUNT(*) AS n INTO o FROM i GROUP BY k, TumblingWindow(second, 1)")
+    spark: Any = SimpleNamespace(_sc=context, sparkContext=context)
+    placed = SparkPlacement(spark, of, Policy.none(), settings, StepThread())
+    placed._version, placed._rows = version, 0 if version else None
+    order: Any = None
+    placed._answers([], {}, order, events)
+    assert taken == [shape]
 
 
 FILES = """

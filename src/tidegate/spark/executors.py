@@ -100,7 +100,7 @@ def shards_for(cores: int) -> int:
     Spark's scheduler takes a millisecond or two for each, in each of a step's stages, and a step of a second should
     not be spent with that.
     """
-    return max(1, min(cores, max(_SHARDS_AT_EASE, 5 * math.isqrt(cores))))
+    return max(1, min(cores, max(_SHARDS_AT_EASE, 4 * math.isqrt(cores))))
 
 
 def executors_for_shards(context: SparkContext | None, shards: int | None) -> int:

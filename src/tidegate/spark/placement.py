@@ -77,6 +77,10 @@ SMALL_STATE_BYTES = 64 * 2**20
 """A step of no more events over no more state is taken in one task where all executors are on one machine: an exchange
 costs as much of the processor as computing from a hundred thousand events."""
 
+FIRST_EVENTS = 250_000
+"""`PlacementSettings.first_events` of a job that has run elsewhere: its results must not wait for Spark to plan for the
+first time, which takes seconds."""
+
 WRITE_FROM_ROWS = 20_000
 """Executors encode the results of a step after one with so many, or of the first if it reads so many events."""
 
@@ -96,6 +100,7 @@ class PlacementSettings:
         executors: counts those that may have shards; 0 if their number does not change, or is not known.
         owner: the name of what the job leaves on a Spark that it shares with others; empty if it has its own.
         small_events: a step of no more events is taken in one task, where all executors are on one machine.
+        first_events: the same for the first step, which computes the state.
     """
 
     shards: int
@@ -108,6 +113,7 @@ class PlacementSettings:
     executors: Callable[[], int] = lambda: 0
     owner: str = ""
     small_events: int = SMALL_EVENTS
+    first_events: int = SMALL_EVENTS
 
 
 _REST_S = 1.0
@@ -201,8 +207,7 @@ class SparkPlacement:
         sent = list(tasks) if carries is None else [carries.sent(task) for task in tasks]
         published = {} if carries is None else dict(carries.published)
         blobs = [pickle.dumps(task, protocol=5) for task in sent]
-        writing = self._writing(tasks)
-        answers = self._answers(blobs, published, order, writing, _events(tasks))
+        answers = self._answers(blobs, published, order, _events(tasks))
         self._check(answers)
         results = [result for answer in answers for result in answer.results]
         if carries is not None:
@@ -238,15 +243,18 @@ class SparkPlacement:
         tasks: Sequence[bytes],
         published: Mapping[int, Any],
         order: StepOrder,
-        writing: Writing | None,
         events: int,
     ) -> list[Answer]:
         """Take a step in the shape of its size."""
         spark, single, version = self._spark, self._single, self._version
         what = f"step {version + 1}, {events:,} events in {len(tasks)} tasks, {self._place.shards} shards"
         found: list[Answer]
-        is_small = events <= self._settings.small_events and self._state_bytes <= SMALL_STATE_BYTES
-        if single is not None and writing is None and is_small:
+        settings = self._settings
+        is_first = not version and self._anchored is None
+        is_small = events <= (settings.first_events if is_first else settings.small_events)
+        is_small = single is not None and is_small and self._state_bytes <= SMALL_STATE_BYTES
+        writing = None if is_small and is_first else self._writing(events)
+        if single is not None and is_small and writing is None:
             whole = WholeStepPlace(self._job, tasks, published, order, version)
             found = self._call(what, lambda: whole_step(single, whole))
         else:
@@ -270,9 +278,9 @@ class SparkPlacement:
             return None
         return Outcome([], [], self._complete or Completeness(order.released, NO_TIME), state_bytes=self._state_bytes)
 
-    def _writing(self, tasks: Sequence[Task]) -> Writing | None:
+    def _writing(self, events: int) -> Writing | None:
         """Decide whether executors encode the results of a step: for few rows, another stage is not worth it."""
-        expected = _events(tasks) if self._rows is None else self._rows
+        expected = events if self._rows is None else self._rows
         encoders = dict(self._encoders)
         if not encoders or expected < WRITE_FROM_ROWS:
             return None

@@ -33,7 +33,7 @@ from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import ExecutorWatch, executors_for_shards, shards_for
-from tidegate.spark.placement import PlacementSettings, SparkPlacement
+from tidegate.spark.placement import FIRST_EVENTS, SMALL_EVENTS, PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.step import warm_up
@@ -154,6 +154,7 @@ class SparkPlaces:
             shared=self._shared,
             may_differ=self._wanted.shards is None,
             executors=functools.partial(executors_for_shards, session.sparkContext, self._wanted.shards),
+            first_events=SMALL_EVENTS if self._starting is None else FIRST_EVENTS,
         )
         return SparkPlacement(session, program, self._job.policy, settings, self._thread)
 
@@ -182,12 +183,13 @@ class SparkPlaces:
     def _context(self) -> SparkSession:
         if self._session is None:
             if self._starting is not None:
-                context = self._starting.context()
+                session = self._starting.session()
             else:
-                context = self._started.enter_context(self._manager())
+                session = SparkSession(self._started.enter_context(self._manager()))
+            context = session.sparkContext
             if context.uiWebUrl:
                 self._on_spark_ui(context.uiWebUrl)
-            self._session = SparkSession(context)
+            self._session = session
             if not self._master.startswith("local"):
                 self._thread.watch = ExecutorWatch(context, self._waits)
                 self._shared = SharedFolder.of(self._opened.folder)
@@ -209,13 +211,14 @@ class SparkPlaces:
 
 
 class _StartingSpark:
-    """A context that starts in a thread of its own, with workers that have loaded what tasks need."""
+    """A session that starts in a thread of its own, with workers that have loaded what tasks need."""
 
     def __init__(self, manager: AbstractContextManager[SparkContext], started: contextlib.ExitStack) -> None:
+        """Start nothing yet: the first question does."""
         self._manager = manager
-        self._future: Future[SparkContext] = Future()
+        self._future: Future[SparkSession] = Future()
+        self._thread: threading.Thread | None = None
         started.push(self._end)
-        threading.Thread(target=self._start, name="tidegate-starting", daemon=True).start()
 
     def is_up(self) -> bool:
         """Return whether it is up.
@@ -223,15 +226,22 @@ class _StartingSpark:
         Raises:
             JobError: it cannot start.
         """
+        self._begin()
         return self._future.done() and self._future.result() is not None
 
-    def context(self) -> SparkContext:
+    def session(self) -> SparkSession:
         """Wait until it is up.
 
         Raises:
             JobError: it cannot start.
         """
+        self._begin()
         return self._future.result()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._start, name="tidegate-starting", daemon=True)
+            self._thread.start()
 
     def _start(self) -> None:
         try:
@@ -241,13 +251,17 @@ class _StartingSpark:
             return
         try:
             warm_up(context)
+            # The first one takes Java seconds, in which the run goes on.
+            session = SparkSession(context)
         except BaseException as error:
             self._manager.__exit__(None, None, None)
             self._future.set_exception(error)
         else:
-            self._future.set_result(context)
+            self._future.set_result(session)
 
     def _end(self, *raised: Any) -> None:
+        if self._thread is None:
+            return
         if not self._future.done():
             # The process may go on, and Spark must not.
             self._future.add_done_callback(

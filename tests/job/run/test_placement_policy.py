@@ -62,15 +62,15 @@ def test_a_backlog_waits_for_spark() -> None:
     assert policy.on_spark
 
 
-def test_spark_that_cannot_start_ends_a_run_that_has_begun() -> None:
-    starts = iter([False])
+def test_spark_is_started_after_the_first_step_and_ends_the_run_if_it_cannot_start() -> None:
+    asked: list[str] = []
 
     def is_up() -> bool:
-        if next(starts, None) is None:
-            raise JobError("there is no Java")
-        return False
+        asked.append("start")
+        raise JobError("there is no Java")
 
     policy = BeginHere(is_up)
     policy.begin(0)
+    assert not asked
     with pytest.raises(JobError, match="there is no Java"):
         policy.should_move(step())

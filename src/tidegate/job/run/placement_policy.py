@@ -59,7 +59,8 @@ class BeginHere:
     """A run that begins in this process and moves to Spark once Spark is up.
 
     Attributes:
-        is_up: returns whether Spark is up, and raises why it cannot start.
+        is_up: returns whether Spark is up, and raises why it cannot start; the first call starts it. That is after the
+            first step, whose results would otherwise wait while Java takes all of the processor.
         budget: a run with a larger backlog waits for Spark.
     """
 
@@ -69,7 +70,7 @@ class BeginHere:
 
     def begin(self, backlog: int) -> str:
         """See `MovePolicy.begin`."""
-        self.on_spark = self.is_up() or backlog > self.budget.backlog_events
+        self.on_spark = backlog > self.budget.backlog_events
         return "its settings say so" if self.on_spark else "Spark is starting"
 
     def should_move(self, step: Step) -> str | None:

@@ -33,7 +33,7 @@ Ranges = Mapping[Timeline, tuple[int, int]]
 
 
 MOST_EVENTS_PER_STEP = 1_000_000
-_EVENTS_OF_SCHEDULING = 1_250
+_EVENTS_OF_SCHEDULING = 2_000
 """Spark's driver takes about as long to schedule a task as a task takes for this many events."""
 _TASKS_AT_EASE = 8
 """So many tasks are scheduled in a few milliseconds."""
