@@ -163,6 +163,10 @@ export function timeElement(text, isAgo = false) {
   return made;
 }
 
+const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
+/** Return a text as nodes in which its times are shown in the zone that the visitor chose. */
+export const withTimes = (text) => text.split(MOMENT).map((part, at) => (at % 2 ? timeElement(part) : part));
+
 export const FORMATS = {
   bytes: size, events: number, readers: number, eventsPerSecond: rate, lastEnqueuedTime: timeElement,
   firstSequenceNumber: number, lastSequenceNumber: number, inputEvents: number, lastOutputTime: timeElement,

@@ -236,12 +236,13 @@ addEventListener("beforeunload", (event) => { if (!isReadOnly && view.state.doc.
 
 // -- testing
 
+const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z$/; // a datetime of the query, with its seven decimals
 function rowsTable(rows) {
   const columns = [...new Set(rows.flatMap(({ row }) => Object.keys(row)))];
-  const cell = (value) => (value === undefined ? "" : value !== null && typeof value === "object" ? JSON.stringify(value) : value === null ? "null" : String(value));
+  const cell = (value) => (typeof value === "string" && MOMENT.test(value) ? timeElement(value) : value === undefined ? "" : value !== null && typeof value === "object" ? JSON.stringify(value) : value === null ? "null" : String(value));
   return element("table", {},
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "System.Timestamp"), ...columns.map((name) => element("th", { scope: "col", class: typeof rows[0].row[name] === "number" ? "num" : null }, name)))),
-    element("tbody", {}, ...rows.map(({ time, row }) => element("tr", {}, element("td", { class: "nowrap" }, timeElement(time)), ...columns.map((name) => element("td", { class: typeof row[name] === "number" ? "num" : null }, cell(row[name])))))));
+    element("tbody", {}, ...rows.map(({ time, row }) => element("tr", {}, element("td", { class: "nowrap" }, timeElement(time)), ...columns.map((name) => element("td", { class: typeof row[name] === "number" ? "num" : MOMENT.test(row[name]) ? "nowrap" : null }, cell(row[name])))))));
 }
 
 /** Run a query on the samples: the one in the editor, or an earlier version. */

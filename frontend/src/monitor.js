@@ -1,6 +1,6 @@
 // Metrics over time, the watermark's delay by cause, the live picture, and the story of one event.
 import { TimeChart, marksLegend, range } from "./_chart.js";
-import { Refused, element, every, formattedJson, get, moment, number, problem, timeElement } from "./_common.js";
+import { element, every, formattedJson, get, moment, number, problem, Refused, timeElement, withTimes } from "./_common.js";
 import { HeatMap } from "./_heat_map.js";
 import { Picture } from "./_picture.js";
 
@@ -99,7 +99,7 @@ function timelineRow(one) {
     element("td", { class: "nowrap" }, timeElement(one.watermark)), element("td", { class: "num" }, seconds(one.delaySeconds)),
     ...monitor.dataset.causes.split(" ").map((cause) => element("td", { class: "num" }, seconds(one.causes[cause]))),
     element("td", { class: "num" }, number(one.backlog)),
-    element("td", {}, one.release, " ", one.since ? element("small", {}, "unchanged since ", timeElement(one.since)) : null, substreams));
+    element("td", { class: "text" }, ...withTimes(one.release), " ", one.since ? element("small", {}, "unchanged since ", timeElement(one.since)) : null, substreams));
 }
 
 async function update() {

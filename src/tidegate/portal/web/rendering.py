@@ -99,6 +99,7 @@ def environment() -> jinja2.Environment:
     )
     made.globals |= {"asset": asset_url, "style_sheet": style_sheet}
     made.filters |= {"size": size, "number": number, "moment": moment, "ago": ago, "segment": segment, "rate": rate}
+    made.filters |= {"with_times": with_times}
     return made
 
 
@@ -143,6 +144,15 @@ def moment(value: str | None) -> str:
 def ago(value: str | None) -> str:
     """Return the same as `moment`, for times that the page's script tells by how long ago they were."""
     return _time(value, "data-ago")
+
+
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
+
+
+def with_times(text: str) -> str:
+    """Return a text whose times are elements, as `moment` makes them."""
+    parts = _MOMENT.split(text)
+    return Markup("").join(moment(part) if number % 2 else escape(part) for number, part in enumerate(parts))
 
 
 _DECIMALS = re.compile(r"(\.\d{1,3})\d*")
