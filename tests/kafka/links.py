@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 _CHUNK_BYTES = 1 << 16
@@ -122,3 +123,77 @@ class Links:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class Balancer:
+    """A TCP balancer: each connection goes to the next target that is ready, as its `/ready` says.
+
+    A target that does not answer at all loses its connections; one that says that it is not ready keeps them.
+
+    Attributes:
+        ports: Where clients connect, one port for each port of a target.
+    """
+
+    def __init__(self, links: Links, ports: Sequence[int], targets: Sequence[Sequence[int]], ready: Sequence[int]):
+        """Balance `ports` over targets, each with as many ports, and with a port that answers `/ready`."""
+        self.ports = tuple(ports)
+        self._targets = targets
+        self._ready = ready
+        self._is_ready = [False] * len(targets)
+        self._writers: list[set[asyncio.StreamWriter]] = [set() for _ in targets]
+        self._turn = 0
+        self._links = links
+        self.checks: list[asyncio.Task[None]] = []
+        links.call(self._start())
+
+    async def _start(self) -> None:
+        for index, port in enumerate(self.ports):
+            await asyncio.start_server(partial(self._serve, index), "127.0.0.1", port)
+        self.checks = [asyncio.ensure_future(self._check(number)) for number in range(len(self._targets))]
+
+    def is_ready(self, number: int) -> bool:
+        """Whether a target is sent connections."""
+        return self._is_ready[number]
+
+    async def _check(self, number: int) -> None:
+        while True:
+            answer = None
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self._ready[number])
+                    writer.write(b"GET /ready HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
+                    answer = await reader.readline()
+                    writer.close()
+            self._is_ready[number] = answer is not None and b" 200 " in answer
+            if answer is None:
+                for one in list(self._writers[number]):
+                    one.transport.abort()
+            await asyncio.sleep(0.2)
+
+    async def _serve(self, index: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in self._targets:
+            self._turn += 1
+            number = self._turn % len(self._targets)
+            if not self._is_ready[number]:
+                continue
+            try:
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._targets[number][index])
+                break
+            except OSError:
+                continue
+        else:
+            writer.transport.abort()
+            return
+        both = {writer, far_writer}
+        self._writers[number] |= both
+        with suppress(asyncio.CancelledError):  # the end of the test
+            await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
+        self._writers[number] -= both
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(_CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

@@ -20,12 +20,12 @@ from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.backend import Backend, DataDirectory
 from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
-from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, Unauthorized, entity_not_found
+from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, ServerBusy, Unauthorized, entity_not_found
 from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
 from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.management import Management, new_definition
 from tidegate.hub.partition import Partition, PartitionProperties
-from tidegate.hub.positions import known_sequence_number, parse_selector
+from tidegate.hub.positions import depends_on_end, known_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.registry import Registry
@@ -223,7 +223,7 @@ class Namespace:
             on_stolen: Called when a reader with an owner level takes over, in the thread that opens that reader.
 
         Raises:
-            HubError: NotFound, Unauthorized, ArgumentError, LinkStolen or QuotaExceeded.
+            HubError: NotFound, Unauthorized, ArgumentError, LinkStolen, QuotaExceeded or ServerBusy.
         """
         source = receive_source(address)
         grant = self.access.authorize(grants, Right.LISTEN, source.path, now_s)
@@ -231,6 +231,11 @@ class Namespace:
         group = hub.consumer_group(source.consumer_group)
         partition = hub.partition(source.partition_id)
         position = parse_selector(selector)
+        if depends_on_end(position, partition.log):
+            try:
+                partition.log.catch_up()  # the reader may have read more at another gateway than was seen here
+            except LogError as error:
+                raise ServerBusy(f"where the partition ends cannot be looked up now: {error}") from error
         first = known_sequence_number(position, partition.log)
         slots = partition.reader_slots(group)
         slot = slots.occupy(epoch, receiver_name, on_stolen)

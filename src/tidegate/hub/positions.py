@@ -77,6 +77,13 @@ def first_sequence_number(position: Position, log: PartitionStore) -> int:
     return log.sequence_after_offset(position.value, inclusive=position.inclusive)
 
 
+def depends_on_end(position: Position, log: PartitionStore) -> bool:
+    """Return whether a position stands for something else once the log has been seen to go on."""
+    if position.value is None or position.key is Key.ENQUEUED_TIME:
+        return True
+    return position.value > (log.last_offset if position.key is Key.OFFSET else log.next_sequence_number - 1)
+
+
 def known_sequence_number(position: Position, log: PartitionStore) -> int | None:
     """Return what `first_sequence_number` would if the log need not be searched for it, which may wait, else None.
 

@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from confluent_kafka.admin import AdminClient
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import RawClient, Refused, entity, receive_events
+from tests.server.kafka.client import KafkaClient
 from tidegate.amqp import Detached
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.kafka_backend import ChangedElsewhere
 from tidegate.hub.throughput import Throughput
+from tidegate.kafka.errors import ErrorCode
+from tidegate.kafka.messages import Api
 from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer, Server
 from tidegate.store import read_settings
@@ -73,6 +77,34 @@ def test_what_is_sent_to_one_gateway_is_received_from_the_other(pair: tuple[Serv
     found = receive_events(b.connection_string(), "shared", 100, partition="0")
     assert [event.body_as_str() for event in found] == [str(number) for number in range(100)]
     assert [event.sequence_number for event in found] == list(range(100))
+
+
+def test_a_reader_goes_on_at_a_gateway_that_has_not_seen_where_the_partition_ends(
+    pair: tuple[Server, Server], make_config: Callable[..., NamespaceConfig]
+) -> None:
+    a, b = pair
+    (config,) = make_config(entity("behind", partitions=1)).event_hubs
+    a.namespace.management.create_event_hub(config)
+    eventually(lambda: hub_at(b, "behind"))
+    log = a.namespace.event_hub("behind").partitions[0].log
+    source = "behind/ConsumerGroups/cg1/Partitions/0"
+    client = KafkaClient(b.kafka_port)
+    client.log_in(b.connection_string())
+    for number in range(5):
+        done: Future[object] = Future()
+        log.append([b"\0Su\xa0\1x"], done.set_result)
+        done.result(PATIENCE_S)
+        if number % 2:
+            assert client.fetch("behind", number + 1).error_code == 0
+        else:
+            RawClient(b, "behind").reader(source, selector=f"amqp.annotation.x-opt-offset > '{number}'")
+    assert client.fetch("behind", 99).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    part = {"partition_index": 0, "timestamp": -1}
+    values = {"replica_id": -1, "topics": [{"name": "behind", "partitions": [part]}]}
+    done = Future()
+    log.append([b"\0Su\xa0\1x"], done.set_result)
+    done.result(PATIENCE_S)
+    assert client.ask(Api.LIST_OFFSETS, values).topics[0].partitions[0].offset == 6
 
 
 def test_metrics_say_how_the_cluster_is(pair: tuple[Server, Server]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,7 +25,7 @@ from tidegate.kafka.records import (
     decode,
     parse_batches,
 )
-from tidegate.log import Appended, LogClosed, LogDamaged, LogError
+from tidegate.log import Appended, LogClosed, LogDamaged, LogError, PartitionStore
 from tidegate.server.context.context import ServerContext
 from tidegate.server.context.metrics import hub_in
 from tidegate.server.kafka.session import FetchSession, Session
@@ -189,14 +189,18 @@ class RecordsApi:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + min(body.max_wait_ms / 1000, MAX_FETCH_WAIT_S)
         arrived = asyncio.Event()
+        unseen = await self._catch_up(session, wanted)
         watched = self._watched(session, wanted)
         for partition in watched:
             self._context.arrivals.watch(partition, arrived.set)
         try:
             while True:
                 found = _Found(min(body.max_bytes, MAX_FETCH_BYTES))
-                for (topic, number), asked in wanted.items():
-                    found.rows[topic, number] = self._read(session, topic, number, asked, found)
+                for place, asked in wanted.items():
+                    if place in unseen:
+                        found.fail(place, ErrorCode.KAFKA_STORAGE_ERROR)
+                    else:
+                        found.rows[place] = self._read(session, *place, asked, found)
                 left_s = deadline_s - loop.time()
                 if found.size >= body.min_bytes or found.is_urgent or left_s <= 0:
                     break
@@ -222,6 +226,26 @@ class RecordsApi:
             await asyncio.sleep(wait_s)
             waited_s += wait_s
         return waited_s
+
+    async def _catch_up(
+        self, session: Session, wanted: Mapping[tuple[str, int], Message]
+    ) -> Collection[tuple[str, int]]:
+        """See how partitions go on that the client has read further in, at another gateway, than was seen here.
+
+        Return those of which that cannot be seen now.
+        """
+        unseen = set()
+        for place, asked in wanted.items():
+            try:
+                log = _find_to_fetch(session, *place)[1].log
+            except Refused:
+                continue
+            if asked.fetch_offset > log.next_sequence_number:
+                try:
+                    await _see_end(log)
+                except Refused:
+                    unseen.add(place)
+        return unseen
 
     def _watched(self, session: Session, wanted: Mapping[tuple[str, int], Message]) -> list[Partition]:
         watched = []
@@ -272,6 +296,8 @@ class RecordsApi:
             for part in topic.partitions:
                 try:
                     _, partition = find_partition(session, Right.LISTEN, topic.name, part.partition_index)
+                    if part.timestamp not in (_EARLIEST, _EARLIEST_LOCAL):
+                        await _see_end(partition.log)
                     offset, time_ms = _offset_at(partition, part.timestamp)
                     row: Fields = {"offset": offset, "timestamp": time_ms, "leader_epoch": 0}
                 except Refused as refused:
@@ -309,6 +335,10 @@ class _Found:
         self.size = 0
         self.room = max_bytes
         self.is_urgent = False
+
+    def fail(self, place: tuple[str, int], code: ErrorCode) -> None:
+        self.rows[place] = {"error_code": code, "high_watermark": -1, "records": b""}
+        self.is_urgent = True
 
     def add(self, hub: str, size: int, count: int) -> None:
         self.size += size
@@ -373,6 +403,17 @@ def _stored(partition: Partition, offset: int, time_ms: int) -> Fields:
 def _settle(answer: asyncio.Future[Fields], fields: Fields) -> None:
     if not answer.done():
         answer.set_result(fields)
+
+
+async def _see_end(log: PartitionStore) -> None:
+    """Learn where a partition ends that other gateways append to as well. Raises Refused if that cannot be learned."""
+    if log.topic is None:
+        return
+    try:
+        await asyncio.to_thread(log.catch_up)
+    except LogError as error:
+        _logger.info("where a partition ends cannot be looked up: %s", error)
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
 
 
 def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
