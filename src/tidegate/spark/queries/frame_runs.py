@@ -8,6 +8,7 @@ are hardly sorted at all; rows in any other order are sorted here, where Spark w
 
 from __future__ import annotations
 
+import gc
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from pyspark import TaskContext
 from tidegate.connectors.model.events import Int64Array
 from tidegate.spark.queries.frame_events import NO_PARTITION, Layout
 from tidegate.spark.queries.parcels import in_one_line, pieces_of
+
+# PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
+gc.freeze()
 
 RUNS = "label int, partition string, first bigint, task int, number bigint, piece int, blob binary"
 """Rows of runs, a large one in pieces."""

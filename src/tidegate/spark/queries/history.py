@@ -13,6 +13,7 @@ different places apart (`tidegate.spark.queries.hash_partitions`).
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,9 @@ from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
 from tidegate.spark.queries.shard_side import ShardsPlace
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
+
+# PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
+gc.freeze()
 
 BATCH_EVENTS = 65_536
 _TASKS_AT_ONCE = 16
