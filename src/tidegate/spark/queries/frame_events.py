@@ -167,7 +167,10 @@ def _checked(found: EventsOfFrame) -> EventsOfFrame:
 def _of_capture(found: EventsOfFrame) -> EventsOfFrame:
     """Return a DataFrame of files of Capture with arrivals as times: exact from the annotation, else the text's."""
     frame = found.frame
-    if found.arrival != "EnqueuedTimeUtc" or not isinstance(frame.schema["EnqueuedTimeUtc"].dataType, types.StringType):
+    # An expression does not compare with a name.
+    if not isinstance(found.arrival, str) or found.arrival != "EnqueuedTimeUtc":
+        return found
+    if not isinstance(frame.schema["EnqueuedTimeUtc"].dataType, types.StringType):
         return found
     text = functions.concat(functions.col("EnqueuedTimeUtc"), functions.lit(" UTC"))
     time = functions.try_to_timestamp(text, functions.lit("M/d/yyyy h:mm:ss a VV"))

@@ -9,6 +9,8 @@ Only Spark's DataFrame API takes part, so it is the same over Spark Connect. Spa
 thousands of events (`frame_runs`), and parcels of results (`parcels`). Only events in an order that Arrow does not have
 are sorted by Spark, row by row. A place handles one partition or shard after the other, and labels keep those of
 different places apart (`tidegate.spark.queries.hash_partitions`).
+
+Instead of the rows of a DataFrame that is nothing but files of Parquet, tasks read the files (`parquet_files`).
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
 from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, merged_runs
 from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
+from tidegate.spark.queries.parquet_files import place_for
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
 from tidegate.spark.queries.shard_side import ShardsPlace
@@ -72,6 +75,11 @@ class Bounds:
     until: int = END_OF_TIME
     arrived_from: int = NO_TIME
     arrived_before: int = END_OF_TIME
+
+    @property
+    def takes_everything(self) -> bool:
+        """Whether no event is left out."""
+        return self.arrived_from == NO_TIME and self.arrived_before == END_OF_TIME
 
     @classmethod
     def of(cls, program: Program, policy: Policy, start: int | None, until: int | None) -> Bounds:
@@ -329,11 +337,23 @@ def _of_frame(
         rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
     if in_runs:
         at_once = _tasks_at_once(spark)
-        rows = rows.mapInArrow(RunsPlace(layout, labels(at_once)), RUNS)
+        rows = _runs(spark, events, rows, layout, at_once, whole=bounds.takes_everything)
         rows = rows.repartition(at_once, "label").sortWithinPartitions(*ORDER_OF_RUNS)
     else:
         rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
     return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from, found, in_runs), columns)
+
+
+def _runs(
+    spark: SparkSession, events: EventsOfFrame, rows: DataFrame, layout: Layout, at_once: int, *, whole: bool
+) -> DataFrame:
+    """Return runs of rows, which tasks read from files themselves if they can, and all are wanted."""
+    runs = RunsPlace(layout, labels(at_once))
+    files = place_for(events, layout, runs, at_once) if whole else None
+    if files is None:
+        return rows.mapInArrow(runs, RUNS)
+    count = len(files.parts)
+    return spark.range(0, count, 1, count).mapInArrow(files, RUNS)
 
 
 def _timestamp(ticks: int) -> Any:
