@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE_S
 from tidegate.hub.errors import LinkStolen, OutOfOrderSequence, ServerBusy
 from tidegate.hub.producers import Numbers
 from tidegate.log import Appended, JoinedEvents, LogError
 from tidegate.workers import frames
-from tidegate.workers.frames import Kind, Splitter
+from tidegate.workers.frames import Kind, Sender, Splitter
 
 NUMBERS = st.none() | st.builds(
     Numbers, st.integers(0, 2**53), st.integers(0, 2**15), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)
@@ -69,3 +71,36 @@ def test_a_line_that_is_closed_ends_in_an_error() -> None:
         one.close()
         with pytest.raises(EOFError):
             frames.receive(other)
+
+
+def test_what_a_socket_does_not_take_at_once_is_sent_in_order() -> None:
+    async def run() -> None:
+        near, far = socket.socketpair()
+        with near, far:
+            sender = Sender(near, asyncio.get_running_loop())
+            pieces = [bytes([number % 251]) * size for number, size in enumerate([1, 3 << 20, 0, 5, 2 << 20] * 20)]
+            expected = b"".join(pieces)
+            for index in range(0, len(pieces), 7):
+                sender.send(pieces[index : index + 7])
+            reader, writer = await asyncio.open_connection(sock=far)
+            assert await reader.readexactly(len(expected)) == expected
+            sender.send([b"the last"])
+            sender.close()
+            near.close()
+            assert await reader.read() == b"the last"
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
+
+
+def test_what_the_other_end_takes_no_more_is_dropped() -> None:
+    async def run() -> None:
+        near, far = socket.socketpair()
+        with near:
+            sender = Sender(near, asyncio.get_running_loop())
+            far.close()
+            sender.send([b"nobody reads this"])
+            sender.send([b"nor this"])
+            sender.close()
+
+    asyncio.run(run())

@@ -31,7 +31,7 @@ from tidegate.server.context.metrics import Deliveries, TimedCounts
 from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
 from tidegate.server.server import tune_gc
 from tidegate.workers import frames
-from tidegate.workers.frames import Kind, Splitter
+from tidegate.workers.frames import Kind, Sender, Splitter
 from tidegate.workers.mirror import SharedNamespace, SharedRegistry
 
 _logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class StoreConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._splitter = Splitter()
         self._transport: asyncio.Transport | None = None
+        self._sender: Sender | None = None
         self._unsent: list[bytes] = []
         self._requests = itertools.count()
         self._waiting: dict[int, OnDurable] = {}
@@ -111,12 +112,15 @@ class StoreConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self._transport is not None:
-            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+        if self._sender is not None:
+            self._sender.send(unsent)
 
     def close(self) -> None:
         """Send what is unsent and close the sockets."""
         self._flush()
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -126,6 +130,7 @@ class StoreConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._sender = Sender(transport.get_extra_info("socket"), self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.stop.is_set():
