@@ -178,7 +178,10 @@ def test_what_cannot_be_reached_is_unavailable_and_what_does_not_exist_is_an_err
     [
         ({}, "give either 'bootstrap_servers' or 'connection_string'"),
         ({"bootstrap_servers": "a", "security_protocol": "sasl_ssl"}, "sasl_ssl needs 'username' and 'password'"),
-        ({"bootstrap_servers": "a", "schema_registry": "http://r", "format": "csv"}, "for the formats avro and json"),
+        (
+            {"bootstrap_servers": "a", "schema_registry": "http://r", "format": "csv"},
+            "for the formats avro, protobuf and json",
+        ),
         ({"bootstrap_servers": "a", "topic": "a,,b"}, "a name is empty"),
     ],
 )

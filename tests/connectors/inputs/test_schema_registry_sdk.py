@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -17,12 +18,14 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.patience import PATIENCE_S
+from tidegate.connectors.inputs import schema_registry
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.kinds import LogOpening
+from tidegate.connectors.inputs.schema_registry import SchemaRegistry
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import DEFAULT_LIMITS, Wanted, decoder_of
 from tidegate.hub import EventHubConfig, NamespaceConfig
-from tidegate.schemas import SchemaFormat
+from tidegate.schemas import Reference, SchemaFormat
 from tidegate.server import BackgroundServer, Server
 
 INNER = {"type": "record", "name": "Unit", "fields": [{"name": "name", "type": "string"}]}
@@ -77,8 +80,6 @@ def publish(server: Server) -> None:
     own = server.namespace.schema_registry
     own.register("default", "unit", own.schema(SchemaFormat.AVRO, json.dumps(INNER)))
     references = [{"name": "Unit", "subject": "unit", "version": 1}]
-    from tidegate.schemas import Reference
-
     schema = own.schema(SchemaFormat.AVRO, json.dumps(SCHEMA), [Reference(**one) for one in references])
     version = own.register("azure", "Reading", schema)
     content = BytesIO()
@@ -103,6 +104,69 @@ def test_both_forms_of_bodies_are_read(server: Server) -> None:
     assert decoded.fields[("device",)].to_list() == ["kafka", "azure"]
     assert decoded.fields[("unit",)].to_list() == [{"name": "m"}, {"name": "km"}]
     assert decoded.rejected_events.tolist() == [2]
+
+
+UNIT = 'syntax = "proto3"; package fleet; message Unit { string name = 1; }'
+RIDE = """
+syntax = "proto3";
+package fleet;
+import "unit.proto";
+import "google/protobuf/timestamp.proto";
+message Other { int32 n = 1; }
+message Ride {
+  message Stop { string place = 1; }
+  string device = 1;
+  Unit unit = 2;
+  google.protobuf.Timestamp at = 3;
+}
+"""
+
+
+@pytest.mark.parametrize("serialized", [True, False])
+def test_messages_of_protobuf_are_read_with_their_schema(
+    server: Server, serialized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = server.namespace.schema_registry
+    own.register("default", "pb-unit", own.schema(SchemaFormat.PROTOBUF, UNIT))
+    schema = own.schema(SchemaFormat.PROTOBUF, RIDE, [Reference("unit.proto", "pb-unit", 1)])
+    number = own.register("default", "pb-ride-value", schema).schema_id
+    if not serialized:  # registries other than Confluent's and the hub's know texts only
+        fetched = SchemaRegistry.fetched
+        monkeypatch.setattr(
+            SchemaRegistry, "fetched", lambda one, path: fetched(one, re.sub("[?&]format=serialized", "", path))
+        )
+        schema_registry._message_reader.cache_clear()
+    chosen = settings(server, format="protobuf")
+    registry = chosen.registry(chosen.connection_string)
+    assert registry is not None
+    head = b"\0" + number.to_bytes(4, "big")
+    ride = b"\n\x03car" + b"\x12\x04\n\x02km" + b"\x1a\x02\x08\x01"
+    values = [
+        head + b"\x02\x02" + ride,  # one index, 1: Ride
+        head + b"\0" + b"\x08\x07",  # the first message of the file
+        head + b"\x04\x02\0" + b"\n\x01x",  # two indexes: Ride.Stop
+        head + b"\x02\x12" + ride,  # no such message
+        head + b"\x02\x02" + ride[:-1],
+        head,
+        b"\0" + (1 << 30).to_bytes(4, "big") + b"\0" + ride,
+        b"{}",
+    ]
+    bodies = registry.bodies(values, chosen.body_format(DEFAULT_LIMITS))
+    wanted = Wanted((("device",), ("unit",), ("at",), ("n",), ("place",)))
+    decoded = decoder_of(wanted, chosen.body_format(DEFAULT_LIMITS)).decode(bodies)
+    assert decoded.fields[("device",)].to_list() == ["car", None, None]
+    assert decoded.fields[("unit",)].to_list() == [{"name": "km"}, None, None]
+    assert decoded.fields[("at",)].to_list() == ["1970-01-01T00:00:01Z", None, None]
+    assert decoded.fields[("n",)].to_list() == [None, 7, None]
+    assert decoded.fields[("place",)].to_list() == [None, None, "x"]
+    assert decoded.rejected_events.tolist() == [3, 4, 5, 6, 7]
+
+
+def test_a_registry_names_the_message_so_that_the_settings_need_not(server: Server) -> None:
+    with pytest.raises(ValueError, match="'deserializer' is not for bodies whose schema is in a registry"):
+        settings(server, format="protobuf", deserializer="a.proto:M")
+    with pytest.raises(ValueError, match="needs a 'deserializer'"):
+        settings(server, format="protobuf", schema_registry=None)
 
 
 def test_the_hub_s_key_goes_to_no_other_host(server: Server, tmp_path: Path) -> None:

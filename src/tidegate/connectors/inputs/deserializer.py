@@ -86,8 +86,16 @@ class PythonDeserializer:
         return {"module": self.module, "name": self.name, "source": self.source}
 
 
-def problem_of(format_: str, deserializer: str | None, prefix: str = "none") -> str | None:
-    """Return what is wrong with the settings of a format and its deserializer; None if they fit."""
+def problem_of(
+    format_: str, deserializer: str | None, prefix: str = "none", *, has_registry: bool = False
+) -> str | None:
+    """Return what is wrong with the settings of a format and its deserializer; None if they fit.
+
+    `has_registry` is whether bodies name their schema in a registry, and which of its messages they are.
+    """
+    if format_ == PROTOBUF and has_registry:
+        wrong = "deserializer" if deserializer is not None else "message_prefix" if prefix != "none" else None
+        return None if wrong is None else f"'{wrong}' is not for bodies whose schema is in a registry"
     if format_ not in (CUSTOM, PROTOBUF):
         wrong = "deserializer" if deserializer is not None else "message_prefix" if prefix != "none" else None
         return None if wrong is None else f"'{wrong}' is not for format = \"{format_}\""

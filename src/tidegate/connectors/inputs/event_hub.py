@@ -13,7 +13,7 @@ from tidegate.connectors.inputs.file_settings import Columns, Delimiter, Encodin
 from tidegate.connectors.inputs.hub_log import HubLog
 from tidegate.connectors.inputs.hub_topic import ClusterAccess
 from tidegate.connectors.inputs.kinds import INPUTS, ArrivalEstimate, EstimateArrival, FormatName, IdleAfter, LogOpening
-from tidegate.connectors.inputs.schema_registry import RegistrySettings
+from tidegate.connectors.inputs.schema_registry import REGISTRY_FORMATS, RegistrySettings
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.engine import Format, Limits
@@ -49,10 +49,12 @@ class HubSettings(RegistrySettings):
 
     @model_validator(mode="after")
     def _format_and_deserializer_fit(self) -> HubSettings:
-        if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
+        has_registry = self.schema_registry is not None
+        problem = problem_of(self.format, self.deserializer, self.message_prefix, has_registry=has_registry)
+        if problem is not None:
             raise ValueError(problem)
-        if self.schema_registry is not None and self.format not in ("avro", "json"):
-            raise ValueError("schema_registry is for the formats avro and json")
+        if self.schema_registry is not None and self.format not in REGISTRY_FORMATS:
+            raise ValueError("schema_registry is for the formats avro, protobuf and json")
         return self
 
     def cluster_access(self) -> ClusterAccess | None:

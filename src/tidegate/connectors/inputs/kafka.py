@@ -29,7 +29,7 @@ from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, de
 from tidegate.connectors.inputs.event_hub import Compression
 from tidegate.connectors.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.connectors.inputs.kinds import INPUTS, ArrivalEstimate, EstimateArrival, FormatName, IdleAfter, LogOpening
-from tidegate.connectors.inputs.schema_registry import RegistrySettings, SchemaRegistry
+from tidegate.connectors.inputs.schema_registry import REGISTRY_FORMATS, RegistrySettings, SchemaRegistry
 from tidegate.connectors.model.captured import CapturedMessages
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
@@ -96,9 +96,11 @@ class KafkaInput(RegistrySettings):
             raise ValueError("give either 'bootstrap_servers' or 'connection_string', one of the two")
         if "sasl" in self.security_protocol and (self.username is None or self.password is None):
             raise ValueError(f"{self.security_protocol} needs 'username' and 'password'")
-        if self.schema_registry is not None and self.format not in ("avro", "json"):
-            raise ValueError("schema_registry is for the formats avro and json")
-        if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
+        if self.schema_registry is not None and self.format not in REGISTRY_FORMATS:
+            raise ValueError("schema_registry is for the formats avro, protobuf and json")
+        has_registry = self.schema_registry is not None
+        problem = problem_of(self.format, self.deserializer, self.message_prefix, has_registry=has_registry)
+        if problem is not None:
             raise ValueError(problem)
         if not all(name.strip() for name in self.topic.split(",")):
             raise ValueError("topic: a name is empty")

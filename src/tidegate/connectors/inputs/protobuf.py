@@ -10,11 +10,12 @@ Source: the Protocol Buffers guides "Encoding" and "ProtoJSON format".
 from __future__ import annotations
 
 import base64
+import importlib
 import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -144,6 +145,82 @@ def _compiled(path: Path) -> bytes:
             named = [line[line.index(f"{path.name}:") :] for line in said if f"{path.name}:" in line]
             raise InputError(f"it cannot be compiled: {'; '.join(named or said)[:500]}")
         return target.read_bytes()
+
+
+def message_reader(
+    schema: str, imported: Iterable[tuple[str, str]], path: Sequence[int]
+) -> ProtobufDeserializer | None:
+    """Return what reads a message of a schema in a registry; None if the schema has no such message.
+
+    Args:
+        schema: a FileDescriptorProto in base64, or .proto text.
+        imported: what it imports, by name, each after what it imports itself.
+        path: which message, by its place in the file and then in the message around it.
+
+    Raises:
+        InputError: the package is missing, or the schema cannot be compiled.
+    """
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
+        raise InputError("the format protobuf needs an extra: pip install 'tidegate[protobuf]'")
+    from google.protobuf import descriptor_pb2
+
+    parts = [*imported, (_REGISTERED, schema)]
+    files = [_descriptor(name, text) for name, text in parts]
+    known = [file for file in files if file is not None]
+    if len(known) == len(parts):
+        whole = descriptor_pb2.FileDescriptorSet()
+        _add_well_known(whole, known)
+        whole.file.extend(known)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tidegate-proto-") as folder:
+            for name, text in parts:
+                target = (Path(folder) / name).resolve()
+                if not target.is_relative_to(Path(folder).resolve()):
+                    raise InputError(f"the import {name!r} leaves the folder of schemas")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+            whole = descriptor_pb2.FileDescriptorSet.FromString(_compiled(Path(folder) / _REGISTERED))
+    file = next(one for one in whole.file if one.name == _REGISTERED)
+    messages, names = file.message_type, [file.package] if file.package else []
+    for index in path:
+        if index >= len(messages):
+            return None
+        names.append(messages[index].name)
+        messages = messages[index].nested_type
+    return ProtobufDeserializer(".".join(names), whole.SerializeToString())
+
+
+_REGISTERED = "registered-schema.proto"
+
+
+def _descriptor(name: str, text: str) -> Any | None:
+    """Return the FileDescriptorProto that a text has in base64; None for .proto text."""
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError
+
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError):
+        return None
+    file.name = name
+    return file
+
+
+def _add_well_known(whole: Any, files: Iterable[Any]) -> None:
+    """Add the files that come with protobuf itself and that files import, each after those that it imports."""
+    from google.protobuf import descriptor_pb2
+
+    for file in files:
+        for name in file.dependency:
+            path = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+            if not name.startswith("google/protobuf/") or any(one.name == name for one in whole.file):
+                continue
+            if importlib.util.find_spec(path) is None:
+                raise InputError(f"the import {name!r} is not among the references")
+            found = descriptor_pb2.FileDescriptorProto()
+            importlib.import_module(path).DESCRIPTOR.CopyToProto(found)
+            _add_well_known(whole, [found])
+            whole.file.append(found)
 
 
 def _names(descriptors: bytes) -> str:

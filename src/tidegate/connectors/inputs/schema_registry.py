@@ -26,11 +26,16 @@ from pydantic import Field
 
 from tidegate import outbound
 from tidegate.connectors.inputs.kinds import StreamInput
+from tidegate.connectors.inputs.protobuf import ProtobufDeserializer, message_reader
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.section import Public, Secret, SecretUrl
 from tidegate.engine import Format, Problem, TableBodies
+from tidegate.engine.decoding.formats import Unreadable
 from tidegate.engine.decoding.tables import Table
 
+REGISTRY_TABLES = ("avro", "protobuf")
+"""The formats whose bodies are read with their schema in the registry."""
+REGISTRY_FORMATS = (*REGISTRY_TABLES, "json")
 _HEADER_BYTES = 5
 _AZURE_AVRO = "avro/binary+"
 _ANSWER_WITHIN_S = 10
@@ -58,30 +63,36 @@ class SchemaRegistry:
 
         Args:
             values: what producers wrote.
-            body_format: avro, whose values become the rows of a table; or json, whose values lose their prefix.
+            body_format: avro or protobuf, whose values become the rows of a table; or json, whose values lose their
+                prefix.
             content_types: of the values; empty if there are none.
 
         Raises:
             InputUnavailableError: the registry cannot be reached.
             InputError: it refuses.
         """
-        if body_format.kind != "avro":
+        if body_format.kind not in REGISTRY_TABLES:
             return [value[_HEADER_BYTES:] if value[:1] == b"\0" else value for value in values]
-        return TableBodies.of(self._table(values, content_types or [None] * len(values)))
+        return TableBodies.of(self._table(values, content_types or [None] * len(values), body_format))
 
-    def _table(self, values: Sequence[bytes], content_types: Sequence[str | None]) -> Table:
+    def _table(self, values: Sequence[bytes], content_types: Sequence[str | None], body_format: Format) -> Table:
         """Return a table with a row for each value; one that cannot be read is rejected alone."""
         records: list[dict[str, Any]] = []
         numbers: list[int] = []
         rejected: list[tuple[int, Problem, bytes]] = []
         for number, (value, content_type) in enumerate(zip(values, content_types, strict=True)):
-            schema, content = self._schema_of(value, content_type)
-            record = None if schema is None else _record(content, schema)
+            record: Any
+            if body_format.kind == "avro":
+                schema, content = self._schema_of(value, content_type)
+                record = None if schema is None else _record(content, schema)
+            else:
+                record = self._message(value)
             if isinstance(record, dict):
                 records.append(record)
                 numbers.append(number)
             else:
-                rejected.append((number, Problem.MALFORMED, value[:400]))
+                problem = record if isinstance(record, Problem) else Problem.MALFORMED
+                rejected.append((number, problem, value[:400]))
         names = dict.fromkeys(name for keys in {tuple(record): None for record in records} for name in keys)
         columns = {name: [record.get(name) for record in records] for name in names}
         size = sum(map(len, values))
@@ -95,6 +106,25 @@ class SchemaRegistry:
         if len(value) >= _HEADER_BYTES and value[0] == 0:
             return self.schema(int.from_bytes(value[1:_HEADER_BYTES])), value[_HEADER_BYTES:]
         return None, value
+
+    def _message(self, value: bytes) -> dict[str, Any] | Problem:
+        """Return the record of a message of Protobuf, which begins with its schema's number and its place in it."""
+        if len(value) < _HEADER_BYTES or value[0] != 0:
+            return Problem.MALFORMED
+        try:
+            path, content = _message_path(value[_HEADER_BYTES:])
+        except ValueError:
+            return Problem.MALFORMED
+        read = _message_reader(self, int.from_bytes(value[1:_HEADER_BYTES]), path)
+        if read is None:
+            return Problem.MALFORMED
+        try:
+            (record,) = read(content)
+        except Unreadable as error:
+            return error.problem
+        except Exception:  # google.protobuf's, which is an extra
+            return Problem.MALFORMED
+        return dict(record)
 
     def schema(self, name: int | str) -> Any | None:
         """Return a schema, parsed, by its number or by Azure's id; None if the registry has none of that name."""
@@ -147,25 +177,68 @@ def _schema(registry: SchemaRegistry, name: int | str) -> Any | None:
         return None
     try:
         named: dict[str, Any] = {}
-        for text in _referenced(registry, found, set()):
+        for _, text in _referenced(registry, found, set()):
             fastavro.parse_schema(json.loads(text), named_schemas=named)
         return fastavro.parse_schema(json.loads(found["schema"]), named_schemas=named)
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
         raise InputError(f"schema {name} of {registry.address} is not a schema of Avro: {error}") from error
 
 
-def _referenced(registry: SchemaRegistry, found: Any, seen: set[tuple[str, int]]) -> Iterator[str]:
-    """Yield the texts of the schemas that one refers to, each after those that it refers to itself."""
+def _message_path(framed: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Return which message of its schema a value is, and the value: indexes, one for each level. Raises ValueError."""
+    count, place = _index(framed, 0)
+    path = []
+    for _ in range(count):
+        index, place = _index(framed, place)
+        path.append(index)
+    return tuple(path) or (0,), framed[place:]
+
+
+def _index(framed: bytes, place: int) -> tuple[int, int]:
+    """Return the whole number at a place, in zigzag encoding, and where it ends. Raises ValueError."""
+    value = 0
+    for shift, digit in enumerate(framed[place : place + _LONGEST_INDEX]):
+        value |= (digit & 0x7F) << 7 * shift
+        if digit < 0x80:
+            if value & 1 or value >> 1 > _MOST_MESSAGES:
+                break
+            return value >> 1, place + shift + 1
+    raise ValueError("there is no index of a message")
+
+
+_LONGEST_INDEX = 3
+_MOST_MESSAGES = 10_000
+
+
+@lru_cache(maxsize=1_000)
+def _message_reader(registry: SchemaRegistry, number: int, path: tuple[int, ...]) -> ProtobufDeserializer | None:
+    """Return what reads a message of a schema; None if the registry has no such schema, or it no such message."""
+    found = registry.fetched(f"schemas/ids/{number}?format=serialized")
+    if found is None or found.get("schemaType") != "PROTOBUF":
+        return None
+    try:
+        parts = list(_referenced(registry, found, set(), "&format=serialized"))
+        return message_reader(found["schema"], parts, path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"schema {number} of {registry.address} cannot be used: {error}") from error
+    except InputError as error:
+        raise InputError(f"schema {number} of {registry.address}: {error}") from None
+
+
+def _referenced(
+    registry: SchemaRegistry, found: Any, seen: set[tuple[str, int]], query: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield the schemas that one refers to, by what it calls them, each after those that it refers to itself."""
     for one in found.get("references") or ():
         place = one["subject"], one["version"]
         if place in seen or len(seen) > _MOST_REFERENCES:
             continue
         seen.add(place)
-        target = registry.fetched(f"subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true")
+        target = registry.fetched(f"subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true{query}")
         if target is None:
             raise ValueError(f"it refers to {place[0]} version {place[1]}, which is not there")
-        yield from _referenced(registry, target, seen)
-        yield target["schema"]
+        yield from _referenced(registry, target, seen, query)
+        yield one["name"], target["schema"]
 
 
 def _record(content: bytes, schema: Any) -> Any:
