@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.profiles import scaled
 from tests.simulation.world import run_world
 from tidegate.durable_files import Files
 from tidegate.hub.producers import ProducerTable
@@ -16,7 +17,7 @@ from tidegate.job.run.journal import Commit, Journal
 from tidegate.log import LogClock
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 
-SEEDS = int(os.environ.get("TIDEGATE_SIMULATION_SEEDS", "12"))
+SEEDS = int(os.environ.get("TIDEGATE_SIMULATION_SEEDS", scaled(12)))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

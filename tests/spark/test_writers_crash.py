@@ -96,6 +96,7 @@ class Driver:
         while not is_time():
             assert self._process.poll() is None, self._log.read_text()[-5000:]
             assert time.monotonic() < deadline, "it does not come to what it is to be killed in"
+            time.sleep(0.002)
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 

@@ -12,6 +12,7 @@ import pytest
 from tests.job import equality
 from tests.job.logs import prepared, runner_of
 from tests.job.sharded import ShardsHere
+from tests.profiles import scaled
 from tidegate.connectors.model.metrics import SPLIT_GROUP
 from tidegate.engine import BatchTooLarge, DecodedBatch, Partial, Program, Stamped, TaskSide
 from tidegate.job.runtime.step import Stepper
@@ -77,7 +78,8 @@ def test_the_parts_of_a_batch_give_what_all_of_it_gives(
     queries: str, merged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals = 0
-    for seed in range(25):
+    logs_of_each = scaled(15)
+    for seed in range(logs_of_each):
         dice = random.Random(f"{queries} {merged} {seed}")
         sql = {
             "random": lambda dice=dice: equality.random_query(dice),
@@ -88,4 +90,4 @@ def test_the_parts_of_a_batch_give_what_all_of_it_gives(
         policy = Policy(policy.early_ticks, policy.late_ticks, policy.out_of_order_ticks, policy.action, merged)
         logs = {name: equality._log(dice, dice.choice(equality.KEYS)) for name in prepared(sql).input_names}
         refusals += _check(sql, policy, logs, dice, monkeypatch)
-    assert refusals > 100
+    assert refusals > logs_of_each
