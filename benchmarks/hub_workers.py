@@ -44,14 +44,14 @@ RUNS = 5
 class UpProcess:
     """`tidegate up` with that many workers, and the processor time of all its processes."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, *options: str) -> None:
         folder.mkdir()
         entity = {"Name": HUB, "PartitionCount": CLIENTS, "ConsumerGroups": []}
         namespace = {"Type": "EventHub", "Name": "bench", "Entities": [entity]}
         config = folder / "Config.json"
         config.write_text(json.dumps({"UserConfig": {"NamespaceConfig": [namespace]}}), encoding="utf-8")
         command = [sys.executable, "-m", "tidegate", "up", "--config", str(config), "--data", str(folder / "data")]
-        command += ["--amqp-port", "0", "--http-port", "0", "--kafka-port", "0", "--workers", str(workers)]
+        command += ["--amqp-port", "0", "--http-port", "0", "--kafka-port", "0", "--workers", str(workers), *options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.port = 0
         assert self._process.stdout is not None
