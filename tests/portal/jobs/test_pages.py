@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.portal.conftest import CONFIG, KEY, Client
 from tests.service.launchers import FakeLauncher
+from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.portal import portal
 from tidegate.server import BackgroundServer, Server
@@ -249,3 +252,20 @@ def test_partitions_and_sparklines_have_what_was_measured(visitor: Client, job: 
     assert visitor.request("GET", f"{job}/partitions.json?range=2y").status == 404
     name = job.rpartition("/")[2]
     assert visitor.get(f"/sparklines.json?search={name}")["jobs"] == {name: []}
+
+
+def test_a_message_of_protobuf_is_decoded_in_the_explorer(visitor: Client, job_server: Server) -> None:
+    text = 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message Car { string plate = 1; }'
+    body = {"group": "default", "subject": "cars-value", "format": "PROTOBUF", "schema": text}
+    assert visitor.post("/schemas/register", body).status == 200
+    (row,) = [one for one in visitor.get("/schemas.json")["subjects"] if one["subject"] == "cars-value"]
+    framed = b"\0" + row["latestId"].to_bytes(4, "big") + b"\0" + b"\n\x03a-1"
+    stored = threading.Event()
+    event = encode_message(Message(body_kind="data", body=[framed]))
+    log = job_server.namespace.event_hub("telemetry").partitions[3].log
+    number = log.next_sequence_number
+    log.append([event], lambda *_: stored.set())
+    assert stored.wait(PATIENCE_S)
+    found = visitor.get(f"/eventhubs/telemetry/events/3/{number}/decoded.json")
+    assert (found["records"], found["count"]) == ([{"plate": "a-1"}], 1)
+    assert found["schema"].startswith("cars-value version 1")

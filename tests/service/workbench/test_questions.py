@@ -14,6 +14,7 @@ import fastavro
 import pytest
 
 from tidegate.portal.jobs.sections import TITLES
+from tidegate.schemas import protobuf as protobuf_schemas
 from tidegate.service.workbench import __main__ as workbench
 from tidegate.service.workbench.replaying import MAX_DOTS
 from tidegate.service.workbench.samples import SHOWN_RECORDS
@@ -315,6 +316,30 @@ def test_a_value_of_a_schema_is_decoded_with_what_the_schema_imports() -> None:
     assert found == {"count": 1, "records": [{"at": {"booth": "north"}}]}
     broken = workbench.answer({"ask": "decode", "body": "", "schema": car, "imported": [place]})
     assert "not of its schema" in broken["problem"]
+
+
+def test_a_message_of_protobuf_is_decoded_with_what_its_schema_imports() -> None:
+    texts = {
+        "b.proto": 'syntax = "proto3"; import "a.proto"; message B { A a = 1; }',
+        "a.proto": 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message A { '
+        "google.protobuf.Timestamp at = 1; bytes raw = 2; }",
+    }
+    whole = 'syntax = "proto3"; package p; import "b.proto"; message Car { B b = 1; }'
+    question = {
+        "ask": "decode",
+        "format": "protobuf",
+        "schema": protobuf_schemas.as_descriptor(whole, texts),
+        "imported": {name: protobuf_schemas.as_descriptor(text, texts) for name, text in texts.items()},
+    }
+
+    def asked(framed: bytes) -> dict[str, Any]:
+        return workbench.answer({**question, "body": base64.b64encode(framed).decode()})
+
+    found = asked(b"\0" + b"\n\x09\n\x07\n\x02\x08\x01\x12\x01\xff")["answer"]
+    assert found == {"count": 1, "records": [{"b": {"a": {"at": "1970-01-01T00:00:01Z", "raw": "/w=="}}}]}
+    assert "not of its schema" in asked(b"\0\n\x09\n")["problem"]
+    assert "no message at 3" in asked(b"\x02\x06")["problem"]
+    assert "no index" in asked(b"")["problem"]
 
 
 def test_a_value_that_claims_more_than_it_holds_is_refused() -> None:

@@ -154,7 +154,7 @@ def message_reader(
 
     Args:
         schema: a FileDescriptorProto in base64, or .proto text.
-        imported: what it imports, by name, each after what it imports itself.
+        imported: what it imports, directly or not, by the names that importers use.
         path: which message, by its place in the file and then in the message around it.
 
     Raises:
@@ -170,7 +170,7 @@ def message_reader(
     if len(known) == len(parts):
         whole = descriptor_pb2.FileDescriptorSet()
         _add_well_known(whole, known)
-        whole.file.extend(known)
+        _add_in_order(whole, known[-1], {file.name: file for file in known})
     else:
         with tempfile.TemporaryDirectory(prefix="tidegate-proto-") as folder:
             for name, text in parts:
@@ -204,6 +204,15 @@ def _descriptor(name: str, text: str) -> Any | None:
         return None
     file.name = name
     return file
+
+
+def _add_in_order(whole: Any, file: Any, waiting: dict[str, Any]) -> None:
+    """Add a file after those that it imports; `waiting` has all that are not added yet."""
+    del waiting[file.name]
+    for name in file.dependency:
+        if name in waiting:
+            _add_in_order(whole, waiting[name], waiting)
+    whole.file.append(file)
 
 
 def _add_well_known(whole: Any, files: Iterable[Any]) -> None:

@@ -112,7 +112,7 @@ class SchemaRegistry:
         if len(value) < _HEADER_BYTES or value[0] != 0:
             return Problem.MALFORMED
         try:
-            path, content = _message_path(value[_HEADER_BYTES:])
+            path, content = message_path(value[_HEADER_BYTES:])
         except ValueError:
             return Problem.MALFORMED
         read = _message_reader(self, int.from_bytes(value[1:_HEADER_BYTES]), path)
@@ -184,7 +184,7 @@ def _schema(registry: SchemaRegistry, name: int | str) -> Any | None:
         raise InputError(f"schema {name} of {registry.address} is not a schema of Avro: {error}") from error
 
 
-def _message_path(framed: bytes) -> tuple[tuple[int, ...], bytes]:
+def message_path(framed: bytes) -> tuple[tuple[int, ...], bytes]:
     """Return which message of its schema a value is, and the value: indexes, one for each level. Raises ValueError."""
     count, place = _index(framed, 0)
     path = []

@@ -99,10 +99,10 @@ class JobPages:
         """End the processes of the workbench, as the hub stops."""
         await asyncio.gather(self._editing.close(), self._replaying.close())
 
-    async def decode(self, body: bytes, schema: str | None, imported: Sequence[str]) -> Mapping[str, Any]:
-        """Return the records of a body in Avro, decoded in the process that checks queries. Raises HubError."""
+    async def decode(self, body: bytes, **schema: Any) -> Mapping[str, Any]:
+        """Return the records of a body, decoded in the process that checks queries; see there. Raises HubError."""
         encoded = base64.b64encode(body).decode()
-        found: Mapping[str, Any] = await self._editing.ask("decode", body=encoded, schema=schema, imported=imported)
+        found: Mapping[str, Any] = await self._editing.ask("decode", body=encoded, **schema)
         return found
 
     def _endpoint(self) -> str:

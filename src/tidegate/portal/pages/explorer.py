@@ -6,9 +6,9 @@ import csv
 import io
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -44,7 +44,8 @@ from tidegate.portal.pages.event_hub import HUB
 from tidegate.portal.web.handling import Desk, integer_of, text_of
 from tidegate.portal.web.rendering import iso_of_ms, security_headers
 from tidegate.portal.web.sessions import Role, Visitor
-from tidegate.schemas import SchemaFormat
+from tidegate.schemas import SchemaError, SchemaFormat, SchemaText
+from tidegate.schemas import protobuf as protobuf_schemas
 
 DEFAULT_EVENTS = 50
 MAX_DOWNLOADED = 100_000
@@ -56,8 +57,13 @@ _NEWEST = "newest"
 _MAX_SECONDS = 86_400.0
 
 
-Decode = Callable[[bytes, str | None, Sequence[str]], Awaitable[Mapping[str, Any]]]
-"""Takes a body, the schema of a value that is no container, and the schemas that it imports."""
+class Decode(Protocol):
+    """Returns what a body says, as JSON."""
+
+    async def __call__(self, body: bytes, **schema: Any) -> Mapping[str, Any]:
+        """Decode a container, or a value of the schema that is given with what it imports. Raises HubError."""
+
+
 _FRAME_BYTES = 5
 """What Kafka's serializers write before a value: a zero byte, and the number of its schema."""
 
@@ -71,7 +77,7 @@ class ExplorerPages:
         Args:
             desk: what all handlers share.
             now_s: the clock that the hub checks tokens by.
-            decode: returns what a body in Avro says, as JSON; None where there is no engine.
+            decode: returns what a body in Avro or Protobuf says; None where there is no engine.
         """
         self._desk = desk
         self._decode = decode
@@ -164,13 +170,17 @@ class ExplorerPages:
         named = None if version is None else f"{version.subject} version {version.version}, id {version.schema_id}"
         if version is not None and version.schema.format is SchemaFormat.JSON:
             return {"count": 1, "records": [_json(body)], "schema": named}
-        if version is not None and version.schema.format is not SchemaFormat.AVRO:
+        if version is not None and version.schema.format is SchemaFormat.CUSTOM:
             raise ArgumentError(f"the body is of the schema {named}, whose format is not decoded here")
         if self._decode is None:
-            raise NotFound("this hub runs without jobs, whose engine decodes Avro")
-        schema = None if version is None else version.schema.text
-        imported = [] if version is None else list(version.schema.imported.values())
-        return {**await self._decode(body, schema, imported), "schema": named}
+            raise NotFound("this hub runs without jobs, whose engine decodes Avro and Protobuf")
+        if version is None:
+            question: Mapping[str, Any] = {}
+        elif version.schema.format is SchemaFormat.PROTOBUF:
+            question = await run_in_threadpool(_as_descriptors, version.schema)
+        else:
+            question = {"schema": version.schema.text, "imported": list(version.schema.imported.values())}
+        return {**await self._decode(body, **question), "schema": named}
 
     async def _body(self, request: Request, visitor: Visitor) -> Response:
         hub = self._hub(request, visitor)
@@ -375,3 +385,15 @@ def _number(body: Any, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentError(f"{name}: expected a number, got {text_of(body, name)[:40]!r}")
     return float(value)
+
+
+def _as_descriptors(schema: SchemaText) -> Mapping[str, Any]:
+    """Return a schema of Protobuf and what it imports, compiled. Raises ArgumentError."""
+    try:
+        imported = {
+            name: protobuf_schemas.as_descriptor(text, schema.imported) for name, text in schema.imported.items()
+        }
+        whole = protobuf_schemas.as_descriptor(schema.text, schema.imported)
+    except SchemaError as error:
+        raise ArgumentError(f"the schema of the body cannot be compiled: {error}") from None
+    return {"format": "protobuf", "schema": whole, "imported": imported}

@@ -19,7 +19,9 @@ from typing import Any
 import msgspec
 
 from tidegate import outbound
+from tidegate.connectors.inputs.protobuf import message_reader
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLine, RecordedLog, recorded_events
+from tidegate.connectors.inputs.schema_registry import message_path
 from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.connectors.model.metrics import COUNTERS, OUTPUT_EVENTS, add
@@ -178,13 +180,17 @@ def _shown(partition: str, batch: Events) -> Iterator[dict[str, Any]]:
 
 
 def decoded(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records of a `body` in Avro, given in base64: how many, and the first ones as JSON has them.
+    """Return the records of a `body`, given in base64: how many, and the first ones as JSON has them.
 
-    It is a container, or one value of a `schema`, which may use the types of those that are `imported`.
+    It is a container of Avro, or one value of a `schema`, which may use the types of those that are `imported`. With
+    the `format` protobuf it is a message as Kafka's serializers write it after the schema's number, and what is
+    imported has names.
 
     Raises:
         InputError: it cannot be read.
     """
+    if question.get("format") == "protobuf":
+        return _message(base64.b64decode(question["body"]), question["schema"], question["imported"])
     body, schema, limits = base64.b64decode(question["body"]), question.get("schema"), DEFAULT_LIMITS.of_event()
     try:
         if schema is None:
@@ -195,6 +201,20 @@ def decoded(question: Mapping[str, Any]) -> dict[str, Any]:
         what = "a readable Avro container" if schema is None else "of its schema"
         raise InputError(f"the body is not {what}: {error}") from None
     return {"count": len(records), "records": [_plain(one) for one in records[:SHOWN_RECORDS]]}
+
+
+def _message(framed: bytes, schema: str, imported: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        path, content = message_path(framed)
+        read = message_reader(schema, imported.items(), path)
+        if read is None:
+            raise ValueError("the schema has no message at " + ".".join(map(str, path)))
+        records = list(read(content))
+    except InputError:
+        raise
+    except Exception as error:  # google.protobuf's, which is an extra
+        raise InputError(f"the body is not of its schema: {error}") from None
+    return {"count": len(records), "records": [_plain(one) for one in records]}
 
 
 def _plain(value: Any) -> Any:
