@@ -11,7 +11,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/runtime/arrival_clock",
         "job/runtime/emission",
     ),
-    "tests/schemas/test_evolution.py": ("schemas/custom", "schemas/schema", "schemas/schema_text"),
+    "tests/schemas/test_evolution.py": ("schemas/schema", "schemas/schema_text"),
     "tests/hub/test_schema_registry.py": ("hub/schema_state",),
     "tests/server/test_confluent_schemas_sdk.py": ("server/http/routes/confluent_schemas", "server/http/schema_access"),
     "tests/azure/management/test_azure_schemas_sdk.py": (

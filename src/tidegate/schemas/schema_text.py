@@ -6,18 +6,32 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 from uuid import UUID
 
-from tidegate.schemas import avro, custom, json_schema, protobuf
-from tidegate.schemas.schema import Reference, SchemaFormat
+from tidegate.schemas import avro, json_schema, protobuf
+from tidegate.schemas.schema import MAX_SCHEMA_BYTES, Reference, SchemaError, SchemaFormat
 
-_FORMATS: Mapping[SchemaFormat, ModuleType] = {
+
+class _AnyText:
+    """Texts of which nothing is known: each is a schema, equal only to itself, and compatible with anything."""
+
+    def identity(self, text: str, imported: Mapping[str, str]) -> str:
+        """Return the text itself. Raises SchemaError for an empty or a long one."""
+        if not text or len(text) > MAX_SCHEMA_BYTES:
+            raise SchemaError(f"a schema has 1 to {MAX_SCHEMA_BYTES} characters, this one {len(text)}")
+        return text
+
+    def differences(self, *schemas: object) -> list[str]:
+        """Return nothing."""
+        return []
+
+
+_FORMATS: Mapping[SchemaFormat, Any] = {
     SchemaFormat.AVRO: avro,
     SchemaFormat.JSON: json_schema,
     SchemaFormat.PROTOBUF: protobuf,
-    SchemaFormat.CUSTOM: custom,
+    SchemaFormat.CUSTOM: _AnyText(),
 }
 
 

@@ -13,7 +13,7 @@ watermark and its own events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.checks import check
 from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local, streams_of
-from tidegate.engine.program.operators import Operator, lower_first, operator_of, operator_relations
+from tidegate.engine.program.operators import lower_first, operator_of, operator_relations
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
 from tidegate.engine.stateful.reference import ReferenceTables, Snapshot
@@ -90,6 +90,7 @@ class Program:
         operators: from the inputs up.
         delays: by output, how far its results lag behind the watermark of the inputs, in ticks.
         components: which inputs may meet, if the query keeps its substreams apart; else None.
+        local_sides: each operator with its number and those of its sources that tasks compute.
         key_columns: for each operator, the columns whose values decide which rows it takes together, or counts as one.
         joined: for each operator, whether its rows follow from a join of streams.
         joined_outputs: the same for each output.
@@ -124,7 +125,12 @@ class Program:
         self.delays = [self.delay(output.relation) for output in query.outputs]
         self._delay_ticks = max(self.delays, default=0)
         self.key_columns = [_columns_of_keys(operator.relation) for operator in self.operators]
-        self._sides = {local: tuple(self._sides_that_are(local)) for local in (True, False)}
+        self.local_sides = tuple(
+            (index, side, operator)
+            for index, operator in enumerate(self.operators)
+            for side, source in enumerate(operator.sources)
+            if is_local(source)
+        )
         self._mentions = {
             name: tuple((number, leaf) for number, leaf in enumerate(self.leaves) if reading.has(leaf))
             for name, reading in self._readings.items()
@@ -220,16 +226,6 @@ class Program:
         )
 
     # Operators --------------------------------------------------------------------------------------------------------
-
-    def sides(self, *, local: bool) -> Sequence[tuple[int, int, Operator]]:
-        """Return each operator with its number and those of its sources that are local, or are not."""
-        return self._sides[local]
-
-    def _sides_that_are(self, local: bool) -> Iterator[tuple[int, int, Operator]]:
-        for index, operator in enumerate(self.operators):
-            for side, source in enumerate(operator.sources):
-                if is_local(source) == local:
-                    yield index, side, operator
 
     def delay(self, relation: plan.Relation) -> int:
         """Return how far the rows of a relation lag behind the watermark of the inputs, in ticks."""

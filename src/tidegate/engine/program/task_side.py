@@ -189,7 +189,7 @@ class TaskSide:
         """Yield, for each operator and side, the rows that reach it and what it reduces them to."""
         base = self._frame(batch, rows)
         evaluation = Evaluation(self._mentions(batch, rows, base), failures, self.program.tables)
-        for index, side, operator in self.program.sides(local=True):
+        for index, side, operator in self.program.local_sides:
             frame = evaluation.frame(operator.sources[side])
             yield (index, side), frame, None if frame is None else operator.reduce(side, frame, failures)
 

@@ -53,23 +53,41 @@ def column_settings(properties: Sequence[str], system: Mapping[str, Any]) -> Sec
     return {**section, "system_property_columns": named} if named else section
 
 
+class InNamespace(DataSource):
+    """What is in a namespace of Event Hubs or Service Bus, and reached with the key of a policy."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    template_types: ClassVar[tuple[str, ...]] = ()
+    sections: ClassVar[tuple[str, ...]] = ()
+
+    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
+    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
+    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
+    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
+    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
+
+    def _of_its_own_key(self) -> str | None:
+        """Return the connection string if the file does hold the key, as a template's parameters may."""
+        key = given(self.shared_access_policy_key)
+        if key is None or not self.service_bus_namespace or not self.shared_access_policy_name:
+            return None
+        host = host_of(self.service_bus_namespace, ".servicebus.windows.net")
+        name = part_of(self.shared_access_policy_name, "sharedAccessPolicyName")
+        return f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={part_of(key, 'its key')}"
+
+
 @DATA_SOURCES.register
-class EventHub(DataSource):
+class EventHub(InNamespace):
     """An event hub of a namespace."""
 
     names: ClassVar[tuple[str, ...]] = ("Event Hub", "Event Hubs")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.EventHub/EventHub", "Microsoft.ServiceBus/EventHub")
     sections: ClassVar[tuple[str, ...]] = ("EventHubProperties",)
 
-    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
     event_hub_name: str | None = Field(default=None, alias="EventHubName")
-    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
-    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
     consumer_group_name: str | None = Field(default=None, alias="ConsumerGroupName")
     partition_key: str | None = Field(default=None, alias="PartitionKey")
-    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
-    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         group = {"consumer_group": self.consumer_group_name} if self.consumer_group_name else {}
@@ -108,15 +126,6 @@ class EventHub(DataSource):
         if self.event_hub_name and "entitypath=" not in connection.lower():
             section["event_hub"] = self.event_hub_name
         return section
-
-    def _of_its_own_key(self) -> str | None:
-        """Return the connection string if the file does hold the key, as a template's parameters may."""
-        key = given(self.shared_access_policy_key)
-        if key is None or not self.service_bus_namespace or not self.shared_access_policy_name:
-            return None
-        host = host_of(self.service_bus_namespace, ".servicebus.windows.net")
-        name = part_of(self.shared_access_policy_name, "sharedAccessPolicyName")
-        return f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={part_of(key, 'its key')}"
 
 
 @DATA_SOURCES.register
@@ -220,20 +229,10 @@ class Kafka(DataSource):
         return section
 
 
-class ServiceBusEntity(DataSource):
+class ServiceBusEntity(InNamespace):
     """What queues and topics have in common."""
 
-    names: ClassVar[tuple[str, ...]] = ()
-    template_types: ClassVar[tuple[str, ...]] = ()
-    sections: ClassVar[tuple[str, ...]] = ()
     entity_kind: ClassVar[str]
-
-    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
-    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
-    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
-    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
-    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
 
     @abstractmethod
     def entity(self) -> SectionSettings:
@@ -269,15 +268,6 @@ class ServiceBusEntity(DataSource):
             "PropertyColumns": list(section["property_columns"]),
             "SystemPropertyColumns": dict(section["system_property_columns"]),
         }
-
-    def _of_its_own_key(self) -> str | None:
-        """Return the connection string if the file does hold the key, as a template's parameters may."""
-        key = given(self.shared_access_policy_key)
-        if key is None or not self.service_bus_namespace or not self.shared_access_policy_name:
-            return None
-        host = host_of(self.service_bus_namespace, ".servicebus.windows.net")
-        name = part_of(self.shared_access_policy_name, "sharedAccessPolicyName")
-        return f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={part_of(key, 'its key')}"
 
 
 @DATA_SOURCES.register
