@@ -272,3 +272,27 @@ def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -
         tidegate_spark.events(frame, arrival="enqueudTime")
     with pytest.raises(JobError, match="expected string or binary"):
         tidegate_spark.events(frame, body="properties")
+
+
+def test_jobs_and_steps_have_names_in_the_ui(spark: SparkSession) -> None:
+    context: Any = spark.sparkContext
+    context.setJobDescription("of the user")
+    try:
+        found: Any = tidegate_spark.sql(
+            spark,
+            "SELECT v, COUNT(*) AS n INTO result FROM input GROUP BY v, TumblingWindow(second, 10)",
+            inputs={"input": frame_of(spark, readings(20))},
+            event_ordering=ORDERING,
+        )
+        assert context.getLocalProperty("spark.job.description") == "of the user"
+    finally:
+        context.setLocalProperty("spark.job.description", None)
+    plan = str(found._jdf.queryExecution().toString())
+    assert all(f"MapInArrow {name}(" in plan for name in ("rows_of_input", "events_of_input", "shards_of_result"))
+
+    def described() -> bool:
+        jobs = context._jsc.sc().statusStore().jobsList(None)
+        said = [str(jobs.apply(at).description()) for at in range(jobs.size())]
+        return any("tidegate.spark.sql: first events of input, for the types of result" in one for one in said)
+
+    eventually(described)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.nodes import Type
 
 _CALLER = "tidegate.spark.sql"
+_DESCRIPTION = "spark.job.description"
 
 
 def sql(
@@ -180,6 +182,21 @@ def _references(inputs: Mapping[str, Any]) -> dict[str, ReferenceOfFrame]:
     return {name.lower(): given for name, given in inputs.items() if isinstance(given, ReferenceOfFrame)}
 
 
+@contextlib.contextmanager
+def _described(spark: SparkSession, description: str) -> Iterator[None]:
+    """Describe the jobs of a block in Spark's UI; Spark Connect has no descriptions."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
+
+
 def _schema(
     spark: SparkSession,
     job: Job,
@@ -217,6 +234,7 @@ def _schema(
         for name in program.input_names:
             source = program.source_of(name).lower()
             if isinstance(frame := frames.get(source), EventsOfFrame):
-                sampled[name] = sampled_frame(frame, program, name)
+                with _described(spark, f"{_CALLER}: first events of {name}, for the types of {output}"):
+                    sampled[name] = sampled_frame(frame, program, name)
         samples = sample_results(program, job.policy, sampled)
     return derived_schema(job.program, output, samples, _CALLER, known)

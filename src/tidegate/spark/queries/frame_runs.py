@@ -61,6 +61,11 @@ class RunsPlace:
     layout: Layout
     labels: tuple[int, ...]
 
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return f"rows_of_{self.layout.input}"
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))
 

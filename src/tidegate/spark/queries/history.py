@@ -129,6 +129,11 @@ class FramePlace:
     found: Found = parcels_of
     in_runs: bool = True
 
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return f"events_of_{self.name}"
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))
 
@@ -173,6 +178,11 @@ class LogPlace:
 
     query: QueryOnShards
     found: Found = parcels_of
+
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return "events_of_logs"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))

@@ -104,6 +104,11 @@ class FilesPlace:
     columns: tuple[FileColumn, ...]
     parts: tuple[tuple[RowGroup, ...], ...]
 
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return f"files_of_{self.runs.layout.input}"
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from self.runs(in_one_line(self._rows(batches)))
 

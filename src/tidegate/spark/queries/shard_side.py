@@ -131,6 +131,11 @@ class ShardsPlace:
     last_level: int
     schema: ResultSchema
 
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return f"shards_of_{self.schema.output}" if self.level == self.last_level else f"shards_of_level_{self.level}"
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))
 
