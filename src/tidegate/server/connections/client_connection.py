@@ -39,7 +39,7 @@ from tidegate.server.connections.link_handler import LinkHandler
 from tidegate.server.connections.publishing import PublishingLink
 from tidegate.server.connections.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
 from tidegate.server.context.context import ServerContext
-from tidegate.server.context.metrics import hub_in
+from tidegate.server.context.metrics import hub_in, without_host
 from tidegate.server.transports.transport import Transport
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class ClientConnection:
         ends = [
             ("sends to", link.target) if link.role == "receiver" else ("reads", link.source) for link in self._handlers
         ]
-        links = [(verb, str(end.address or "")) for verb, end in ends if end is not None]
+        links = [(verb, without_host(end.address or "")) for verb, end in ends if end is not None]
         return {
             "address": str(self.peer),
             "name": "" if remote is None else str(remote.container_id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from array import array
 from collections import Counter
@@ -182,9 +183,17 @@ class ServerMetrics:
         self.counts.add((Activity.CAPTURED_BYTES, hub), size)
 
 
+_HOST = re.compile(r"^[a-z]+://[^/]*/?", re.IGNORECASE)
+
+
+def without_host(address: object) -> str:
+    """Return an address as a path; some clients write a whole URL."""
+    return _HOST.sub("", str(address))
+
+
 def hub_in(namespace: Namespace, address: object) -> str:
     """Return the event hub that an address begins with, "" if there is none of that name."""
-    hub = namespace.event_hubs.get(str(address).lstrip("/").partition("/")[0].lower())
+    hub = namespace.event_hubs.get(without_host(address).lstrip("/").partition("/")[0].lower())
     return "" if hub is None else hub.name
 
 
