@@ -23,6 +23,7 @@ from tidegate.engine import (
     ResultRows,
     RuntimeErrors,
 )
+from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged, together
 from tidegate.job.runtime.arrival_clock import Reached
@@ -105,7 +106,9 @@ def run_shard(
     inbox = sorted(deliveries, key=lambda one: one.sender)
     reached = {timeline: at for one in inbox for timeline, at in one.reached.items()}
     keyed.know_timelines(order.timelines)
-    keyed.absorb(together(partial for one in inbox for partial in one.partials.get(level, [])))
+    with registered.available(keyed.program.functions, keyed.state.calls):
+        partials = together(partial for one in inbox for partial in one.partials.get(level, []))
+    keyed.absorb(partials)
     complete = order.complete_with(reached, keyed.program)
     part = sharding.part(keyed.program, level)
     keyed.receive(_received(inbox, part.received))
