@@ -12,11 +12,13 @@ import pytest
 from tests.job.logs import runner_of
 from tests.job.run.test_prometheus import samples
 from tests.job.runtime.test_watermark_blockers import at
+from tests.job.sharded import ShardsHere
 from tests.sql.compiling import compile_query
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
 from tidegate.job import Stepper
 from tidegate.job.run.prometheus import JobCollector, render
+from tidegate.job.runtime.placement import Placement, Runner
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import Policy
 
@@ -134,3 +136,24 @@ def test_merging_partial_results_is_a_call_and_passes_no_rows() -> None:
 def test_a_query_without_functions_counts_no_calls() -> None:
     step = stepper_of("v INTO out FROM i", log_of(("a", 1))).step()
     assert not set(METRICS) & set(step.counters)
+
+
+def test_aggregates_that_merge_do_so_in_shards_too() -> None:
+    query = f"SELECT k, uda.merged(v) AS total INTO out FROM i {WINDOW}"
+    program = Program.prepare(compile_query(query), functions=FUNCTIONS)
+    log = RecordedLog(
+        [RecordedEvent(str(n % 3), at(n), json.dumps({"k": "ab"[n % 2], "v": n}).encode()) for n in range(1, 40)]
+    )
+
+    def results(placement: Placement | Runner) -> list[bytes]:
+        stepper = Stepper(program, POLICY, {"i": log}, placement, settings=StepSettings(7))
+        found, complete = [], False
+        while not complete:
+            step = stepper.step()
+            found += [rows.to_json_lines() for rows in step.rows if len(rows)]
+            complete = step.complete
+        return found
+
+    expected = results(runner_of(program, POLICY))
+    assert expected
+    assert results(ShardsHere(program, POLICY, 2, 0)) == expected
