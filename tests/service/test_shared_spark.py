@@ -60,7 +60,10 @@ def no_java_of_earlier_tests() -> None:
 
 
 def javas() -> list[int]:
-    return [pid for pid, name in below(os.getpid()) if name == "java"]
+    """Return the Java processes below this one; what Java starts has its name for a moment, before it is another's."""
+    found = [pid for pid, name in below(os.getpid()) if name == "java"]
+    of_java = {child for pid in found for child, _ in below(pid)}
+    return [pid for pid in found if pid not in of_java]
 
 
 def host_of(jobs: Jobs) -> int:
