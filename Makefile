@@ -21,7 +21,7 @@ demo: install java ## hub, publishers, a Spark job and its proof, in about a min
 # Three processes keep two cores busy, as a third of the time of heavy tests is spent waiting for programs.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-check: lint ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
+check: lint ## lint, types, and the tests that need nothing but Python, on few examples (three minutes)
 	TIDEGATE_HYPOTHESIS=quick $(PYTEST) -m "not heavy"
 
 OTHERS := java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc redis prometheus storage browser archive
