@@ -61,6 +61,7 @@ _DEFAULTS: dict[str, object] = {
     "records": b"",
     "uuid": UUID(int=0),
     "[]": (),
+    "{}": None,
 }
 
 
@@ -131,6 +132,7 @@ class Api(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -138,6 +140,7 @@ class Api(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    CONSUMER_GROUP_HEARTBEAT = 68
 
 
 class RequestHeader(NamedTuple):
@@ -257,11 +260,21 @@ def _struct_reader(fields: tuple[_Field, ...], version: int, flexible: bool) -> 
 
 def _value_reader(field: _Field, version: int, flexible: bool) -> _Read:
     nullable = version >= field.nullable_from
+    if field.type == "{}":
+        return _nullable_struct_reader(_struct_reader(field.fields, version, flexible))
     if field.type == "[]":
         return _array_reader(_struct_reader(field.fields, version, flexible), nullable, flexible)
     if field.type.startswith("["):
         return _array_reader(_scalar_reader(field.type[1:-1], False, flexible), nullable, flexible)
     return _scalar_reader(field.type, nullable, flexible)
+
+
+def _nullable_struct_reader(read_struct: _Read) -> _Read:
+    def read(data: bytes, at: int) -> tuple[Message | None, int]:
+        mark, at = _NUMBERS["int8"].unpack_from(data, at)[0], at + 1
+        return (None, at) if mark < 0 else read_struct(data, at)
+
+    return read
 
 
 def _scalar_reader(type_: str, nullable: bool, flexible: bool) -> _Read:
@@ -416,6 +429,8 @@ def _struct_writer(fields: tuple[_Field, ...], version: int, flexible: bool) -> 
 
 
 def _value_writer(field: _Field, version: int, flexible: bool) -> _Write:
+    if field.type == "{}":
+        return _nullable_struct_writer(_struct_writer(field.fields, version, flexible))
     if field.type == "[]":
         return _array_writer(_struct_writer(field.fields, version, flexible), flexible, version >= field.nullable_from)
     if field.type.startswith("["):
@@ -423,6 +438,15 @@ def _value_writer(field: _Field, version: int, flexible: bool) -> _Write:
             _scalar_writer(field.type[1:-1], False, flexible), flexible, version >= field.nullable_from
         )
     return _scalar_writer(field.type, version >= field.nullable_from, flexible)
+
+
+def _nullable_struct_writer(write_struct: _Write) -> _Write:
+    def write(parts: list[bytes], value: Any) -> None:
+        parts.append(b"\xff" if value is None else b"\x01")
+        if value is not None:
+            write_struct(parts, value)
+
+    return write
 
 
 def _scalar_writer(type_: str, nullable: bool, flexible: bool) -> _Write:

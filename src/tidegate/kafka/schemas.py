@@ -3,8 +3,8 @@
 A message begins with its name, its number, the versions that are known, and the first flexible version, in which
 lengths are variable and tagged fields are possible (https://cwiki.apache.org/confluence/x/OhMyBw). A line below is a
 field: its name, its type, the versions it is in if not in all, `?` and the versions in which it may be null, and the
-value it has if a response does not set it. `[]` is an array of what is indented below it. Tagged fields are left out,
-as none is needed.
+value it has if a response does not set it. `[]` is an array of what is indented below it, and `{}` one of it or null.
+Tagged fields are left out, as none is needed.
 """
 
 MESSAGES = """
@@ -445,6 +445,22 @@ DescribeConfigs 32 1-4 4
         source int8
       config_type int8 3+
       documentation string 3+ ?
+AlterConfigs 33 0-2 2
+ request
+  resources []
+    resource_type int8
+    resource_name string
+    configs []
+      name string
+      value string ?
+  validate_only bool
+ response
+  throttle_time_ms int32
+  responses []
+    error_code int16
+    error_message string ?
+    resource_type int8
+    resource_name string
 SaslAuthenticate 36 0-2 2
  request
   auth_bytes bytes
@@ -547,4 +563,29 @@ DescribeProducers 61 0-0 0
         last_timestamp int64 = -1
         coordinator_epoch int32
         current_txn_start_offset int64 = -1
+ConsumerGroupHeartbeat 68 0-1 0
+ request
+  group_id string
+  member_id string
+  member_epoch int32
+  instance_id string ?
+  rack_id string ?
+  rebalance_timeout_ms int32 = -1
+  subscribed_topic_names [string] ?
+  subscribed_topic_regex string 1+ ?
+  server_assignor string ?
+  topic_partitions [] ?
+    topic_id uuid
+    partitions [int32]
+ response
+  throttle_time_ms int32
+  error_code int16
+  error_message string ?
+  member_id string ?
+  member_epoch int32
+  heartbeat_interval_ms int32
+  assignment {} ?
+    topic_partitions []
+      topic_id uuid
+      partitions [int32]
 """

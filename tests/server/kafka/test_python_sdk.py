@@ -8,8 +8,15 @@ from typing import Any, Protocol
 import aiokafka
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
@@ -237,7 +244,8 @@ def consumers(settings: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
 
     def open_one(hub: str, group: str, **options: Any) -> Consumer:
         given = {"auto.offset.reset": "earliest", "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
-        consumer = Consumer({**settings, **given, "group.id": group, **options})
+        chosen = {**settings, **given, "group.id": group, **options}
+        consumer = Consumer({name: value for name, value in chosen.items() if value is not None})
         consumer.subscribe([hub])
         opened.append(consumer)
         return consumer
@@ -274,6 +282,24 @@ def test_a_static_member_comes_back_to_its_partitions(consumers: Callable[..., C
     eventually(lambda: again.poll(0.05) is None and len(again.assignment()) == 2)
 
 
+def test_a_member_of_the_consumer_protocol_is_told_that_there_is_none(
+    consumers: Callable[..., Consumer], hub: str
+) -> None:
+    given = {"group.protocol": "consumer", "session.timeout.ms": None, "heartbeat.interval.ms": None}
+    member = consumers(hub, "of KIP-848", **given)
+    found = []
+
+    def fails() -> bool:
+        message = member.poll(0.1)
+        if message is not None:
+            found.append(message.error())
+        return bool(found)
+
+    eventually(fails)
+    assert found[0].code() == KafkaError._FATAL
+    assert "ConsumerGroupHeartbeat" in str(found[0])
+
+
 def test_topics_partitions_configs_groups_and_records_are_administered(
     settings: dict[str, Any], server: Server, hub: str
 ) -> None:
@@ -291,6 +317,10 @@ def test_topics_partitions_configs_groups_and_records_are_administered(
         producer.produce("made", b"x", partition=partition)
     assert producer.flush(PATIENCE_S) == 0
     assert server.namespace.event_hub("made").config.retention_ms == 3_600_000
+    entry = ConfigEntry("retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "made", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    assert admin.describe_configs([resource])[resource].result(PATIENCE_S)["retention.ms"].value == "7200000"
     found = ConfluentKafka(settings).read("made", "group of made", 3)
     assert len(found) == 3
     described = admin.describe_consumer_groups(["group of made"])["group of made"].result(PATIENCE_S)

@@ -30,7 +30,7 @@ from tidegate.kafka.messages import (
 )
 from tidegate.server.context.context import ServerContext
 from tidegate.server.kafka.forwarded_groups import ForwardedGroups
-from tidegate.server.kafka.groups_api import GroupsApi
+from tidegate.server.kafka.groups_api import GroupsApi, refuse_consumer_protocol
 from tidegate.server.kafka.records_api import Fields, Later, RecordsApi
 from tidegate.server.kafka.session import MECHANISM, Session
 from tidegate.server.kafka.topics_api import TopicsApi
@@ -69,11 +69,15 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     Api.INIT_PRODUCER_ID: (0, 5),
     Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     Api.DESCRIBE_CONFIGS: (1, 4),
+    Api.ALTER_CONFIGS: (0, 2),
     Api.SASL_AUTHENTICATE: (0, 2),
     Api.CREATE_PARTITIONS: (0, 3),
     Api.DELETE_GROUPS: (0, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
     Api.OFFSET_DELETE: (0, 0),
     Api.DESCRIBE_CLUSTER: (0, 2),
+    # answered with an error that clients take for final, which some do not without an answer
+    Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
 }
 _FIRST_PRODUCE = 3
 _BEFORE_AUTHENTICATION = (Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
@@ -102,6 +106,8 @@ class KafkaRequests:
             Api.METADATA: topics.metadata,
             Api.DESCRIBE_CLUSTER: topics.describe_cluster,
             Api.DESCRIBE_CONFIGS: topics.describe_configs,
+            Api.ALTER_CONFIGS: topics.alter_configs,
+            Api.INCREMENTAL_ALTER_CONFIGS: topics.alter_some_configs,
             Api.CREATE_TOPICS: topics.create_topics,
             Api.DELETE_TOPICS: topics.delete_topics,
             Api.CREATE_PARTITIONS: topics.create_partitions,
@@ -118,6 +124,7 @@ class KafkaRequests:
             Api.LIST_GROUPS: groups.list_groups,
             Api.DESCRIBE_GROUPS: groups.describe_groups,
             Api.DELETE_GROUPS: groups.delete_groups,
+            Api.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_protocol,
         }
 
     async def begin(self, session: Session, header: RequestHeader, body: Message) -> Awaitable[Fields | None]:

@@ -358,6 +358,12 @@ def coordinator_answer(session: Session, body: Message, error: ErrorCode = Error
     return {**found, "coordinators": [{"key": key, **found} for key in body.coordinator_keys]}
 
 
+async def refuse_consumer_protocol(session: Session, header: RequestHeader, body: Message) -> Later:
+    """Tell a member of KIP-848's protocol which one the hub has."""
+    message = "the hub has the classic protocol of groups: set group.protocol=classic"
+    return answered({"error_code": ErrorCode.UNSUPPORTED_VERSION, "error_message": message})
+
+
 class _Waiting:
     """An answer of the coordinator that may come later."""
 

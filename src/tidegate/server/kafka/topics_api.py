@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
-
 from tidegate.hub.access_rules import Right
-from tidegate.hub.config import EventHubConfig
 from tidegate.hub.errors import AlreadyExists, ArgumentError, HubError, NotFound, QuotaExceeded
 from tidegate.hub.namespace import EventHub
 from tidegate.hub.producers import new_producer_id
@@ -21,43 +18,11 @@ from tidegate.log import LogError
 from tidegate.server.context.context import ServerContext
 from tidegate.server.kafka.records_api import Fields, Later, Refused, answered, find_partition
 from tidegate.server.kafka.session import Session, topic_id
+from tidegate.server.kafka.topic_settings import change, config_of, settings_of, settings_of_node, whole_change
 
 NODE = 0
 _TOPIC, _BROKER = 2, 4
-_STATIC, _DEFAULT, _OF_TOPIC = 4, 5, 1
-"""Where a setting comes from, by the protocol's numbers: the broker, a default, the topic."""
-_FOR_EVER = "-1"
 _UNKNOWN_ID = uuid.UUID(int=0)
-_IGNORED_SETTINGS = frozenset(
-    {
-        "compression.type",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "index.interval.bytes",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.format.version",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
-)
-"""Settings of topics that mean nothing here: clients that give them are not refused."""
-_CLEANUP_POLICIES = ("delete", "compact", "compact,delete", "delete,compact")
-COMPACT_MARK = "cleanup.policy=compact"
-"""What the user metadata says of a hub that was asked for as a compacted topic."""
 
 
 class TopicsApi:
@@ -123,29 +88,19 @@ class TopicsApi:
         if kind == _BROKER:
             if name != str(NODE):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"the only node is {NODE}")
-            values = {"auto.create.topics.enable": "false", "default.replication.factor": "1", "num.partitions": "1"}
-            return [_setting(key, value, _STATIC) for key, value in values.items()]
+            return settings_of_node()
         if kind != _TOPIC:
             raise Refused(ErrorCode.INVALID_REQUEST, "only topics and nodes have settings")
         if not session.sees(name):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return settings_of(self._hub(name))
+
+    def _hub(self, name: str) -> EventHub:
+        """Return a hub. Raises Refused."""
         hub = self._namespace.event_hubs.get(name.lower())
         if hub is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        config = hub.config
-        policy = "compact" if config.user_metadata == COMPACT_MARK else "delete"
-        retention = [("retention.ms", config.retention_ms), ("retention.bytes", config.retention_bytes)]
-        return [
-            _setting("cleanup.policy", policy, _OF_TOPIC if policy == "compact" else _DEFAULT),
-            *(
-                _setting(key, _FOR_EVER if value is None else str(value), _DEFAULT if value is None else _OF_TOPIC)
-                for key, value in retention
-            ),
-            _setting("compression.type", "producer", _DEFAULT),
-            _setting("max.message.bytes", str(hub.admission.max_message_bytes), _STATIC),
-            _setting("message.timestamp.type", "LogAppendTime", _STATIC),
-            _setting("min.insync.replicas", "1", _DEFAULT),
-        ]
+        return hub
 
     # -- changes
 
@@ -156,7 +111,7 @@ class TopicsApi:
         async def create(topic: Message) -> Fields:
             if names.count(topic.name.lower()) > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
-            config = _config_of(topic)
+            config = config_of(topic)
             made = {"num_partitions": config.partition_count, "replication_factor": 1}
             if not body.validate_only:
                 hub = await self._change(partial(self._namespace.management.create_event_hub, config))
@@ -170,6 +125,33 @@ class TopicsApi:
             for topic in body.topics
         ]
         return answered({"topics": topics})
+
+    async def alter_configs(self, session: Session, header: RequestHeader, body: Message) -> Later:
+        """Give hubs the settings of the request, and the defaults of all others."""
+        return await self._alter(session, body, whole_change)
+
+    async def alter_some_configs(self, session: Session, header: RequestHeader, body: Message) -> Later:
+        """Change the settings of hubs that the request names."""
+        return await self._alter(session, body, change)
+
+    async def _alter(
+        self, session: Session, body: Message, changes: Callable[[EventHub, Iterable[Message]], dict[str, object]]
+    ) -> Later:
+        async def alter(resource: Message) -> Fields:
+            if resource.resource_type != _TOPIC:
+                raise Refused(ErrorCode.INVALID_REQUEST, "only the settings of topics can be changed")
+            name = resource.resource_name
+            fields = changes(self._hub(name), resource.configs)
+            if fields and not body.validate_only:
+                update = partial(self._namespace.management.update_event_hub, name, **fields)
+                await self._change(update, ErrorCode.INVALID_CONFIG)
+            return {}
+
+        responses = []
+        for one in body.resources:
+            row = {"resource_type": one.resource_type, "resource_name": one.resource_name}
+            responses.append(await _row(row, session, one.resource_name, "changing settings", partial(alter, one)))
+        return answered({"responses": responses})
 
     async def delete_topics(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Delete hubs with their events."""
@@ -198,11 +180,9 @@ class TopicsApi:
             if not body.validate_only:
                 await self._change(partial(self._namespace.management.add_partitions, topic.name, topic.count))
                 return {}
-            hub = self._namespace.event_hubs.get(topic.name.lower())
-            if hub is None:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if topic.count <= len(hub.partitions):
-                raise Refused(ErrorCode.INVALID_PARTITIONS, f"there are {len(hub.partitions)} partitions")
+            count = len(self._hub(topic.name).partitions)
+            if topic.count <= count:
+                raise Refused(ErrorCode.INVALID_PARTITIONS, f"there are {count} partitions")
             return {}
 
         results = [
@@ -242,8 +222,8 @@ class TopicsApi:
             return answered({"producer_id": body.producer_id, "producer_epoch": body.producer_epoch + 1})
         return answered({"producer_id": new_producer_id(), "producer_epoch": 0})
 
-    async def _change(self, change: Callable[[], Any]) -> Any:
-        """Run a change that waits for the disk. Raises Refused."""
+    async def _change(self, change: Callable[[], Any], wrong: ErrorCode = ErrorCode.INVALID_PARTITIONS) -> Any:
+        """Run a change that waits for the disk. Raises Refused, with the code `wrong` for what cannot be."""
         try:
             return await asyncio.get_running_loop().run_in_executor(None, change)
         except AlreadyExists as error:
@@ -251,7 +231,7 @@ class TopicsApi:
         except NotFound as error:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.description) from None
         except (QuotaExceeded, ArgumentError) as error:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, error.description) from None
+            raise Refused(wrong, error.description) from None
         except (HubError, LogError, OSError) as error:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
 
@@ -266,40 +246,9 @@ async def _row(row: Fields, session: Session, topic: str, what: str, change: Cal
         return {**row, "error_code": refused.code, "error_message": refused.message}
 
 
-def _config_of(topic: Message) -> EventHubConfig:
-    """Return the hub that a request wants. Raises Refused."""
-    count = len(topic.assignments) or (1 if topic.num_partitions == -1 else topic.num_partitions)
-    values: dict[str, object] = {"name": topic.name, "partition_count": count}
-    for setting in topic.configs:
-        name, value = setting.name, setting.value
-        if name in ("retention.ms", "retention.bytes"):
-            if value is None or not value.removeprefix("-").isdecimal() or int(value) == 0 or int(value) < -1:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"{name} must be a number above 0, or -1, not {value!r}")
-            if value != _FOR_EVER:
-                values[name.replace(".", "_")] = int(value)
-        elif name == "cleanup.policy":
-            if value not in _CLEANUP_POLICIES:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"cleanup.policy cannot be {value!r}")
-            if value == "compact":
-                values["user_metadata"] = COMPACT_MARK
-        elif name not in _IGNORED_SETTINGS:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"a topic has no setting {name!r}")
-    try:
-        return EventHubConfig.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        is_count = first["loc"][:1] == ("partition_count",)
-        code = ErrorCode.INVALID_PARTITIONS if is_count else ErrorCode.INVALID_TOPIC_EXCEPTION
-        raise Refused(code, first["msg"].removeprefix("Value error, ")) from None
-
-
 def _described(name: str, hub: EventHub) -> Fields:
     partitions = [
         {"partition_index": number, "leader_id": NODE, "leader_epoch": 0, "replica_nodes": [NODE], "isr_nodes": [NODE]}
         for number in range(len(hub.partitions))
     ]
     return {"name": name, "topic_id": topic_id(hub), "partitions": partitions}
-
-
-def _setting(name: str, value: str, source: int) -> Fields:
-    return {"name": name, "value": value, "read_only": source == _STATIC, "config_source": source}
