@@ -46,6 +46,7 @@ from tidegate.store.kafka.topics import (
 _logger = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SCHEMAS = "schemas"
+_LOST = "the gateway has lost its cluster, and others may own the partition now"
 
 
 class ChangedElsewhere(LogError):
@@ -90,6 +91,7 @@ class KafkaBackend:
         self.shared.on_definitions = lambda: self.submit(self._adopt)
         self.shared.on_evicted = self._evicted
         self.shared.on_lost = self._lost
+        self.shared.on_declared_dead = self._declared_dead
         try:
             self.store.open()
             self.store.wait(self.shared.open())
@@ -272,10 +274,20 @@ class KafkaBackend:
             raise ServerBusy("the gateway is being replaced; try again")
         return verdict.claim.claim_id
 
-    def attach(self, claim_id: str, slots: SharedReaderSlots, slot: ReaderSlot) -> None:
+    def attach(self, claim_id: str, resource: str, slots: SharedReaderSlots, slot: ReaderSlot) -> None:
         """Have a reader closed when its claim is lost."""
+        if slot.epoch is not None:
+            slot.confirm = self._confirm_ownership
         with self._lock:
             self._slots[claim_id] = slots, slot, asyncio.get_running_loop()
+        # Until now there was nobody to close, so the claim may be lost already.
+        if not self.shared.holds(resource, claim_id) or (slot.confirm is not None and not self.shared.may_own):
+            self._close(claim_id, ServerBusy("the partition was lost again at once; try again"))
+
+    def _confirm_ownership(self) -> None:
+        """Raise ServerBusy when others may own partitions, also where that was not noticed in time."""
+        if not self.shared.may_own:
+            raise ServerBusy(_LOST)
 
     def release(self, claim_id: str) -> None:
         """Give a claim back."""
@@ -291,7 +303,14 @@ class KafkaBackend:
         with self._lock:
             owners = [claim_id for claim_id, (_, slot, _) in self._slots.items() if slot.epoch is not None]
         for claim_id in owners:
-            self._close(claim_id, ServerBusy("the gateway has lost its cluster, and others may own the partition now"))
+            self._close(claim_id, ServerBusy(_LOST))
+
+    def _declared_dead(self) -> None:
+        """Close all readers, as the others know of none of them any more."""
+        with self._lock:
+            readers = list(self._slots)
+        for claim_id in readers:
+            self._close(claim_id, ServerBusy(_LOST))
 
     def _close(self, claim_id: str, error: HubError) -> None:
         with self._lock:
@@ -316,7 +335,7 @@ class SharedReaderSlots(ReaderSlots):
         claim_id = self._backend.claim(self._resource, epoch, name)
         slot = self.add(epoch, name, on_stolen)
         self._claims[id(slot)] = claim_id
-        self._backend.attach(claim_id, self, slot)
+        self._backend.attach(claim_id, self._resource, self, slot)
         return slot
 
     def vacate(self, slot: ReaderSlot) -> None:

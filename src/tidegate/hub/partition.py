@@ -26,13 +26,19 @@ _GONE_AFTER_S = 20.0
 
 @dataclass(eq=False, slots=True)
 class ReaderSlot:
-    """One reader's slot. `on_stolen` is called once if another reader evicts it."""
+    """One reader's slot.
+
+    Attributes:
+        on_stolen: Called once if another reader evicts it.
+        confirm: Raises HubError when the reader may no longer have its partition; None if it has it until it is told.
+    """
 
     epoch: int | None
     name: str
     on_stolen: Callable[[HubError], None]
     next_sequence_number: int | None = None
     """The event that the reader gets next; None until it has begun to read."""
+    confirm: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

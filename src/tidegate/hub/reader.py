@@ -97,6 +97,11 @@ class Reader:
         self._event_hub.consumer_group(self._source.consumer_group)
         self._access.authorize([self._grant], Right.LISTEN, self._source.path, 0)
 
+    def confirm(self) -> None:
+        """Check that the reader still has its partition before it gets events. Raises HubError."""
+        if self._slot.confirm is not None:
+            self._slot.confirm()
+
     def read_cached(self, *, max_events: int, max_bytes: int) -> list[EventBatch] | None:
         """Return the next durable events, or None if that may have to wait. Otherwise like `read_batches`."""
         log = self.partition.log

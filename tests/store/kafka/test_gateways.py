@@ -21,7 +21,7 @@ from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import RawClient, Refused, entity, receive_events
 from tests.server.kafka.client import KafkaClient
-from tidegate.amqp import Detached
+from tidegate.amqp import Detached, Transfer
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
@@ -32,6 +32,7 @@ from tidegate.kafka.messages import Api
 from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer, Server
 from tidegate.store import read_settings
+from tidegate.store.kafka.shared_topic import SharedTopic
 
 pytestmark = pytest.mark.sdk
 EPOCH = "com.microsoft:epoch"
@@ -310,6 +311,52 @@ def test_a_gateway_that_loses_its_cluster_gives_up_what_it_owns(
             link.mend()
     eventually(lambda: urllib.request.urlopen(f"http://127.0.0.1:{a.http_port}/ready").status == 200)
     eventually(lambda: b.not_ready is None)
+
+
+def test_a_claim_that_is_lost_before_its_reader_is_attached_closes_it(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pair
+    source = "shared/ConsumerGroups/cg2/Partitions/0"
+    backend = b._backend
+    assert backend is not None
+    claim = backend.claim
+
+    def evicted_at_once(resource: str, level: int | None, name: str) -> str:
+        claim_id = claim(resource, level, name)
+        RawClient(a, "shared").reader(source, properties={EPOCH: 8})
+        eventually(lambda: not backend.shared.holds(resource, claim_id))
+        return claim_id
+
+    monkeypatch.setattr(backend, "claim", evicted_at_once)
+    client = RawClient(b, "shared")
+    owner = client.reader(source, properties={EPOCH: 7})
+    detached = client.until(lambda event: isinstance(event, Detached) and event.link is owner)
+    assert detached.error.condition == "com.microsoft:server-busy"
+
+
+def test_an_owner_gets_nothing_while_others_may_own_its_partition(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = RawClient(pair[0], "shared")
+    owner = client.reader("shared/ConsumerGroups/cg2/Partitions/0", properties={EPOCH: 9})
+    monkeypatch.setattr(SharedTopic, "may_own", False)
+    owner.flow(1)
+    detached = client.until(lambda event: isinstance(event, Detached | Transfer) and event.link is owner)
+    assert detached.error.condition == "com.microsoft:server-busy"
+
+
+def test_a_gateway_that_was_declared_dead_closes_all_its_readers(pair: tuple[Server, Server]) -> None:
+    reads = RawClient(pair[1], "shared")
+    link = reads.reader("shared/ConsumerGroups/cg1/Partitions/1")
+    ours, dead = (server._backend for server in pair)
+    assert ours is not None
+    assert dead is not None
+    key = f"silence/{dead.shared.gateway}/{ours.shared.gateway}"
+    ours.store.wait(ours.shared._put(key, {"silent_since": 1 << 60}))
+    detached = reads.until(lambda event: isinstance(event, Detached) and event.link is link)
+    assert detached.error.condition == "com.microsoft:server-busy"
+    eventually(lambda: dead.shared.gateway in ours.shared.state.gateways)
 
 
 def owned(server: Server, source: str) -> bool:

@@ -126,6 +126,7 @@ class DeliveryLink:
                 return
             sendable = min(sendable, self._gate.turn_events)
         try:
+            self._reader.confirm()
             if self._position >= len(self._chunk) and not self._next_chunk():
                 if self._drain and self._loading is None:
                     self._drain = False

@@ -99,6 +99,8 @@ class SharedTopic:
         """Called with a claim of this gateway that had to give way, and the owner level of the one that took over."""
         self.on_lost: Callable[[], None] = lambda: None
         """Called when the cluster was not heard for so long that others may take over."""
+        self.on_declared_dead: Callable[[], None] = lambda: None
+        """Called when another gateway has declared this one dead, so that none of its claims counts."""
         self.report: Callable[[], Mapping[str, Any]] = dict
         """Returns what this gateway reports with its signs of life."""
         self.on_reports: Callable[[], None] = lambda: None
@@ -123,6 +125,15 @@ class SharedTopic:
     def is_connected(self) -> bool:
         """Whether the gateway has read a sign of life of its own lately."""
         return not self._is_lost and bool(self._tasks)
+
+    @property
+    def may_own(self) -> bool:
+        """Whether readers of this gateway may have an owner level, as no other gateway can have taken over."""
+        return self.is_connected and self.silence_s <= LOST_AFTER_S
+
+    def holds(self, resource: str, claim_id: str) -> bool:
+        """Return whether a claim counts, as far as this gateway knows. From any thread."""
+        return any(one.claim_id == claim_id for one in self.state.claims.get(resource, ()))
 
     @property
     def silence_s(self) -> float:
@@ -402,8 +413,8 @@ class SharedTopic:
     def _note_silence(self, gateway: str, by: str) -> None:
         """Begin anew after this gateway was declared dead, and withdraw what it has declared of one that is not."""
         if gateway == self.gateway and gateway not in self.state.gateways and self._tasks:
-            _logger.error("another gateway has declared this one dead: owners' links are closed")
-            self.on_lost()
+            _logger.error("another gateway has declared this one dead: its readers are closed")
+            self.on_declared_dead()
             self._asked_tasks.clear()
             self._put_soon(f"gateway/{self.gateway}", {"started": time.time()})
         elif by == self.gateway and gateway in self.state.gateways:
@@ -447,5 +458,6 @@ class SharedTopic:
                 if known is None or known[0] != offset:
                     self._seen_at_s[gateway] = offset, now_s
                 elif now_s - known[1] > DEAD_AFTER_S and gateway != self.gateway:
-                    with suppress(KafkaError):
-                        await self._put(f"silence/{gateway}/{self.gateway}", {"silent_since": offset})
+                    # Not awaited: meanwhile this gateway may lose the cluster itself. It waits before it tries again.
+                    self._put_soon(f"silence/{gateway}/{self.gateway}", {"silent_since": offset})
+                    self._seen_at_s[gateway] = offset, now_s + _TIMEOUT_S - DEAD_AFTER_S
