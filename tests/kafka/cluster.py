@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from kio.schema.describe_quorum.v0 import request, response
+from kio.schema.types import TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import DecodeError
+from kio.static.primitive import i32
 
 from tests.jars import class_path, free_ports, java
 from tests.kafka.links import Link, Links
@@ -122,6 +130,40 @@ class Cluster:
         os.kill(self._processes[node].pid, signal.SIGCONT)
         self._stopped.discard(node)
 
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition, or led it last as far as the brokers know."""
+        found: list[int] = []
+
+        def is_known() -> bool:
+            for addresses in self.clients.values():
+                admin = AdminClient({"bootstrap.servers": addresses, "log_level": 0, "socket.timeout.ms": 1000})
+                with suppress(KafkaException):
+                    leader = admin.list_topics(topic, timeout=1).topics[topic].partitions[partition].leader
+                    if leader > 0:
+                        found.append(leader - 1)
+                        return True
+            return False
+
+        eventually(is_known)
+        return found[-1]
+
+    def active_controller(self) -> int:
+        """Return the node whose controller is the active one: the leader of the metadata's log."""
+        found: list[int] = []
+
+        def is_known() -> bool:
+            for addresses in self.clients.values():
+                for address in addresses.split(","):
+                    with suppress(OSError, DecodeError):
+                        leader = _metadata_leader(int(address.rpartition(":")[2]))
+                        if leader > 0:
+                            found.append(leader - 1)
+                            return True
+            return False
+
+        eventually(is_known)
+        return found[-1]
+
     def is_running(self, node: int) -> bool:
         """Return whether a node runs and is not paused."""
         return node in self._processes and node not in self._stopped
@@ -161,6 +203,27 @@ def skewed_clock() -> Path:
         subprocess.run(command, check=True, capture_output=True)
         (folder / "compiled").touch()
     return folder
+
+
+def _metadata_leader(port: int) -> int:
+    """Ask the broker at a port which node leads the log of the cluster's metadata; 0 if it does not know."""
+    partition = request.PartitionData(partition_index=i32(0))
+    topic = request.TopicData(topic_name=TopicName("__cluster_metadata"), partitions=(partition,))
+    frame = io.BytesIO()
+    frame.write(struct.pack(">hhihb", 55, 0, 1, -1, 0))  # DescribeQuorum 0, the first request, of a client without name
+    entity_writer(request.DescribeQuorumRequest)(frame, request.DescribeQuorumRequest(topics=(topic,)))
+    with socket.create_connection(("127.0.0.1", port), 1) as connection:
+        connection.settimeout(1)
+        connection.sendall(struct.pack(">i", frame.tell()) + frame.getvalue())
+        answer = b""
+        while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+            data = connection.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError("the broker closed the connection")
+            answer += data
+    read = entity_reader(response.DescribeQuorumResponse)
+    found, _ = read(answer, 9)
+    return next((part.leader_id for one in found.topics for part in one.partitions if not part.error_code), 0)
 
 
 def _random_id() -> str:

@@ -28,6 +28,7 @@ class Link:
         self._target = target
         self._open = {"there": asyncio.Event(), "back": asyncio.Event()}
         self._writers: set[asyncio.StreamWriter] = set()
+        self._far_writers: set[asyncio.StreamWriter] = set()
         for event in self._open.values():
             event.set()
 
@@ -53,6 +54,15 @@ class Link:
                 else:
                     event.clear()
 
+    def half_open(self) -> None:
+        """End the connections for the far side alone: the near side hears nothing more, until the link is mended."""
+        self._links.call(self._half_open())
+
+    async def _half_open(self) -> None:
+        await self._set(True, True, is_open=False)
+        for writer in self._far_writers:
+            writer.transport.abort()
+
     async def _reset(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
@@ -67,12 +77,14 @@ class Link:
             writer.transport.abort()
             return
         self._writers.add(far_writer)
+        self._far_writers.add(far_writer)
         with suppress(asyncio.CancelledError):  # the end of the test
             await asyncio.gather(
                 self._carry(reader, far_writer, self._open["there"]),
                 self._carry(far_reader, writer, self._open["back"]),
             )
         self._writers -= {writer, far_writer}
+        self._far_writers.discard(far_writer)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event) -> None:
         with suppress(OSError):

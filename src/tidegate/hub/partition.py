@@ -30,7 +30,7 @@ class ReaderSlot:
 
     Attributes:
         on_stolen: Called once if another reader evicts it.
-        confirm: Raises HubError when the reader may no longer have its partition; None if it has it until it is told.
+        confirm: Raises HubError when others may have the partition; None if the reader has it until it is evicted.
     """
 
     epoch: int | None

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 from typing import NamedTuple
 
 OWNERS_LIMIT_S = 5.0
@@ -67,9 +67,7 @@ def check_log(events: Sequence[Event], records: Sequence[Stored]) -> None:
     assert [event.number for event in events] == numbers, "numbers have gaps or repeat"
     times = list(accumulate((one.append_time_ms for one in records), max))
     assert [event.time_ms for event in events] == [times[number] for number in numbers], "enqueued times are others"
-    assert all(before.time_ms <= after.time_ms for before, after in zip(events, events[1:], strict=False)), (
-        "enqueued times go back"
-    )
+    assert all(before.time_ms <= after.time_ms for before, after in pairwise(events)), "enqueued times go back"
 
 
 def check_batches(
@@ -107,7 +105,7 @@ def check_bounds(events: Sequence[Event], bounds: Sequence[Bound]) -> None:
 
 def longest_joint_ownership_s(owners: Sequence[Ownership]) -> float:
     """Return for how long two readers both owned the partition and read."""
-    return max((_joint_s(one, other) for one, other in combinations(owners, 2)), default=0.0)
+    return max([0.0, *(_joint_s(one, other) for one, other in combinations(owners, 2))])
 
 
 def check_owners(owners: Sequence[Ownership]) -> None:
@@ -128,7 +126,7 @@ def longest_silence_s(acknowledged_at_s: Sequence[float], began_s: float, ended_
 
 
 def _silences(acknowledged_at_s: Sequence[float], began_s: float, ended_s: float) -> Iterator[float]:
-    for before, after in zip(acknowledged_at_s, acknowledged_at_s[1:], strict=False):
+    for before, after in pairwise(acknowledged_at_s):
         if before < ended_s and after > began_s:
             yield after - before
 

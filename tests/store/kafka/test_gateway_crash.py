@@ -5,6 +5,7 @@ Clients are unmodified and know the balancer alone. A seed draws the faults; the
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -13,29 +14,59 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.jars import free_ports
 from tests.kafka.cluster import Cluster, cluster
 from tests.kafka.links import Balancer, Links
 from tests.patience import PATIENCE_S, eventually
 from tests.profiles import scaled
-from tests.server.conftest import receive_events
+from tests.server.conftest import RawClient, Refused, receive_events
 from tests.server.process import Hub
+from tests.store.kafka.histories import (
+    Bound,
+    Event,
+    Ownership,
+    Stored,
+    check_batches,
+    check_bounds,
+    check_gateways_agree,
+    check_group,
+    check_log,
+    check_numbered,
+    check_owners,
+    longest_joint_ownership_s,
+    longest_silence_s,
+)
+from tidegate.amqp import Closed, Detached, Transfer
+from tidegate.client import ClientError, ConnectionString, HubClient
 
 pytestmark = [pytest.mark.soak, pytest.mark.sdk]
 
 FAULTS = int(os.environ.get("TIDEGATE_FAULTS", "20"))
 SEED = int(os.environ.get("TIDEGATE_FAULT_SEED", "1"))
 GATEWAYS = ("a", "b", "c")
-GATEWAY_FAULTS = ("kill gateway", "pause gateway", "stop gateway", "cut gateway", "cut gateway back", "reset gateway")
-BROKER_FAULTS = ("kill broker", "pause broker", "cut controller", "cut brokers")
+PARTITIONS = range(3)
+EPOCH = "com.microsoft:epoch"
+GATEWAY_FAULTS = (
+    *("kill gateway", "pause gateway", "stop gateway", "cut gateway", "cut gateway back", "reset gateway"),
+    *("delay gateway", "half open gateway"),
+)
+BROKER_FAULTS = (
+    *("kill leader", "pause leader", "cut leader", "kill controller", "pause controller", "cut controller"),
+    *("kill broker", "cut brokers back"),
+)
+LONGEST_S = {"pause gateway": 12.0, "pause leader": 8.0, "pause controller": 8.0, "cut gateway": 12.0}
+"""How long some faults last at most, so that others take over; the rest last three seconds at most."""
 
 
 class Gateway(Hub):
@@ -50,7 +81,7 @@ class Gateway(Hub):
                     {
                         "Type": "EventHub",
                         "Name": "faults",
-                        "Entities": [{"Name": "hub", "PartitionCount": "2", "ConsumerGroups": [{"Name": "cg1"}]}],
+                        "Entities": [{"Name": "hub", "PartitionCount": "3", "ConsumerGroups": [{"Name": "cg1"}]}],
                     }
                 ]
             }
@@ -74,6 +105,7 @@ class Gateways:
         self.brokers = brokers
         amqp, kafka = free_ports(2)
         self.all = [Gateway(brokers, client, folder, kafka) for client in GATEWAYS]
+        self.faults: list[tuple[str, float, float]] = []
         for gateway in self.all:
             gateway.begin()
         targets = [(gateway.port, gateway.kafka_near) for gateway in self.all]
@@ -88,6 +120,12 @@ class Gateways:
             "sasl.password": self.connection,
             "log_level": 0,
         }
+
+    @property
+    def topic(self) -> str:
+        """The topic of the hub."""
+        admin = AdminClient({"bootstrap.servers": self.brokers.clients["a"], "log_level": 0})
+        return next(name for name in admin.list_topics(timeout=PATIENCE_S).topics if ".hub-" in name)
 
     def all_ready(self) -> bool:
         return all(self.balancer.is_ready(number) for number in range(len(self.all)))
@@ -111,33 +149,36 @@ def gateways(folder: Path) -> Iterator[Gateways]:
 
 
 class AmqpPublisher(threading.Thread):
-    """Sends batches of three with Microsoft's client to partition 0, one after the other."""
+    """Sends batches of three with Microsoft's client to one partition, one after the other, with a pause at times."""
 
-    def __init__(self, connection: str) -> None:
+    def __init__(self, connection: str, name: str, partition: int, longest_pause_s: float = 0.0) -> None:
         super().__init__(daemon=True)
         self._connection = connection
+        self.name = name
+        self._partition = str(partition)
+        self._draw = random.Random(SEED)
+        self._longest_pause_s = longest_pause_s
         self.is_over = False
         self.acknowledged: list[int] = []
+        self.acknowledged_at_s: list[float] = []
         self.attempted = 0
         self.failures: list[Exception] = []
-        self.longest_s = 0.0
 
     def run(self) -> None:
-        last_s = time.monotonic()
         with EventHubProducerClient.from_connection_string(self._connection, eventhub_name="hub") as client:
             while not self.is_over:
                 number, self.attempted = self.attempted, self.attempted + 1
                 try:
-                    batch = client.create_batch(partition_id="0")
+                    batch = client.create_batch(partition_id=self._partition)
                     for part in range(3):
-                        batch.add(EventData(f"amqp/{number}/{part}"))
+                        batch.add(EventData(f"{self.name}/{number}/{part}"))
                     client.send_batch(batch)
                 except EventHubError as error:
                     self.failures.append(error)
                     continue
                 self.acknowledged.append(number)
-                self.longest_s = max(self.longest_s, time.monotonic() - last_s)
-                last_s = time.monotonic()
+                self.acknowledged_at_s.append(time.monotonic())
+                time.sleep(self._draw.choice((0, 0, self._draw.uniform(0, self._longest_pause_s))))
 
 
 class KafkaPublisher(threading.Thread):
@@ -148,6 +189,7 @@ class KafkaPublisher(threading.Thread):
         self._settings = settings
         self.is_over = False
         self.acknowledged: list[int] = []
+        self.acknowledged_at_s: list[float] = []
         self.attempted = 0
         self.failures: list[KafkaError] = []
 
@@ -157,6 +199,7 @@ class KafkaPublisher(threading.Thread):
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 self.acknowledged.append(int((message.value() or b"").decode().split("/")[1]))
+                self.acknowledged_at_s.append(time.monotonic())
             else:
                 self.failures.append(error)
 
@@ -169,7 +212,7 @@ class KafkaPublisher(threading.Thread):
 
 
 class GroupReader(threading.Thread):
-    """Reads both partitions in a group of Kafka's, and commits."""
+    """Reads all partitions in a group of Kafka's, and commits."""
 
     def __init__(self, settings: dict[str, object]) -> None:
         super().__init__(daemon=True)
@@ -214,9 +257,85 @@ class EventHubReader(threading.Thread):
         self.client.close()
 
 
+class Owner(threading.Thread):
+    """Reads partition 0 through one gateway with an owner level above all before, and again when it has lost it.
+
+    It reads slowly and from the beginning, so the gateway has events for it whether or not it hears the cluster.
+    """
+
+    def __init__(self, gateway: Gateway, name: str, levels: Iterator[int]) -> None:
+        super().__init__(daemon=True)
+        self._gateway = gateway
+        self._name = name
+        self._levels = levels
+        self._draw = random.Random(f"{SEED}/{name}")
+        self.is_over = False
+        self.owned: list[Ownership] = []
+
+    def run(self) -> None:
+        while not self.is_over:
+            with suppress(OSError, Refused):
+                self._own()
+            time.sleep(self._draw.uniform(0.3, 3))
+
+    def _own(self) -> None:
+        client = RawClient(SimpleNamespace(amqp_port=self._gateway.port), "hub")
+        try:
+            level = next(self._levels)
+            source = "hub/ConsumerGroups/cg1/Partitions/0"
+            link = client.reader(source, selector="amqp.annotation.x-opt-offset > '-1'", properties={EPOCH: level})
+            granted_s = time.monotonic()
+            client.socket.settimeout(1)
+            while not self.is_over:
+                link.top_up_to(1)
+                with suppress(TimeoutError):
+                    client.exchange()
+                if any(isinstance(event, Detached | Closed) for event in client.events):
+                    return
+                if any(isinstance(event, Transfer) for event in client.events):
+                    if not self.owned or self.owned[-1].level != level:
+                        self.owned.append(Ownership(self._name, level, granted_s, 0.0))
+                    self.owned[-1].read_s = time.monotonic()
+                client.events.clear()
+                time.sleep(0.05)
+        finally:
+            client.close()
+
+
+class BoundWatcher(threading.Thread):
+    """Asks one gateway for the lower bounds on the arrivals of all partitions, as a job does."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        super().__init__(daemon=True)
+        self._gateway = gateway
+        self._name = name
+        self.is_over = False
+        self.bounds: dict[int, list[Bound]] = {partition: [] for partition in PARTITIONS}
+
+    def run(self) -> None:
+        asked = {str(partition): {"tidegate:awaits-lower-bound": True} for partition in PARTITIONS}
+        while not self.is_over:
+            with suppress(ClientError):
+                client = HubClient(ConnectionString.parse(self._gateway.connection, "hub"))
+                try:
+                    while not self.is_over:
+                        for partition, found in client.partitions_properties(tuple(asked), asked).items():
+                            assert found.arrival_lower_bound_ms is not None
+                            bound = Bound(self._name, found.end, found.arrival_lower_bound_ms)
+                            self.bounds[int(partition)].append(bound)
+                        time.sleep(0.2)
+                finally:
+                    client.close()
+            time.sleep(0.2)
+
+
 def fault(running: Gateways, kind: str, draw: random.Random) -> None:
     """Let something fail for a while."""
-    brokers, number = running.brokers, draw.randrange(3)
+    brokers, number, began_s = running.brokers, draw.randrange(3), time.monotonic()
+    if kind.endswith("leader"):
+        number = brokers.leader(running.topic, 0)
+    elif kind.endswith("controller"):
+        number = brokers.active_controller()
     gateway = running.all[number]
     links = [brokers.to_broker[GATEWAYS[number], node] for node in brokers.nodes]
     back: list[Callable[[], None]] = []
@@ -236,93 +355,160 @@ def fault(running: Gateways, kind: str, draw: random.Random) -> None:
     elif kind == "reset gateway":
         for link in links:
             link.reset()
-    elif kind == "kill broker":
+    elif kind == "delay gateway":
+        for link in links:
+            link.delay_s = draw.uniform(0.05, 0.5)
+        back += [link.mend for link in links]
+    elif kind == "half open gateway":
+        for link in links:
+            link.half_open()
+        back += [link.mend for link in links]
+    elif kind.startswith("kill"):
         brokers.kill(number)
         back.append(lambda: brokers.start(number))
-    elif kind == "pause broker":
+    elif kind.startswith("pause"):
         brokers.pause(number)
         back.append(lambda: brokers.resume(number))
     elif kind == "cut controller":
         brokers.to_controller[number].cut()
         back.append(brokers.to_controller[number].mend)
     else:
-        brokers.to_broker["brokers", number].cut()
+        brokers.to_broker["brokers", number].cut(there=not kind.endswith("back"))
         back.append(brokers.to_broker["brokers", number].mend)
-    time.sleep(draw.uniform(0.2, 12 if kind == "pause gateway" else 3))
+    time.sleep(draw.uniform(0.2, LONGEST_S.get(kind, 3.0)))
     for undo in back:
         undo()
     time.sleep(draw.uniform(0, 1))
+    running.faults.append((kind, began_s, time.monotonic()))
 
 
-def stored(gateway: Gateway, partition: int, end: int) -> list[tuple[int, int, str]]:
-    """What a gateway gives a reader: numbers, enqueued times and bodies."""
-    events = receive_events(gateway.connection, "hub", end, partition=str(partition))
-    return [(one.sequence_number, round(one.enqueued_time.timestamp() * 1000), one.body_as_str()) for one in events]
+def stored(gateway: Gateway, partition: int, count: int) -> list[Event]:
+    """What a gateway gives a reader."""
+    events = receive_events(gateway.connection, "hub", count, partition=str(partition)) if count else []
+    return [
+        Event(one.sequence_number or 0, round(one.enqueued_time.timestamp() * 1000), one.body_as_str())
+        for one in events
+        if one.enqueued_time is not None
+    ]
 
 
-def ends(gateway: Gateway) -> list[int]:
-    with EventHubConsumerClient.from_connection_string(gateway.connection, "cg1", eventhub_name="hub") as client:
-        return [client.get_partition_properties(str(one))["last_enqueued_sequence_number"] + 1 for one in range(2)]
+def records_of(running: Gateways, partition: int) -> list[Stored]:
+    """What the brokers have of a partition."""
+    settings = {"bootstrap.servers": running.brokers.clients["a"], "group.id": "checker", "log_level": 0}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_uncommitted"})
+    place = TopicPartition(running.topic, partition, 0)
+    _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+    consumer.assign([place])
+    records: list[Stored] = []
+
+    def are_all_read() -> bool:
+        for message in consumer.consume(10_000, timeout=0.2):
+            assert message.error() is None
+            names = [header[0] for header in message.headers() or ()]
+            records.append(Stored(message.offset() or 0, message.timestamp()[1], "tidegate-marker" in names))
+        return len(records) >= end
+
+    eventually(are_all_read)
+    consumer.close()
+    return records[:end]
 
 
-def check(running: Gateways, amqp: AmqpPublisher, kafka: KafkaPublisher, reader: GroupReader) -> None:
+@dataclass
+class Clients:
+    """All who work during a run, and what they have seen."""
+
+    amqp: AmqpPublisher
+    pausing: AmqpPublisher
+    kafka: KafkaPublisher
+    reader: GroupReader
+    owners: list[Owner]
+    watchers: list[BoundWatcher]
+
+    @property
+    def all(self) -> tuple[AmqpPublisher | KafkaPublisher | GroupReader | Owner | BoundWatcher, ...]:
+        return self.amqp, self.pausing, self.kafka, self.reader, *self.owners, *self.watchers
+
+    @property
+    def ownerships(self) -> list[Ownership]:
+        return [one for owner in self.owners for one in owner.owned]
+
+
+def check(running: Gateways, clients: Clients) -> None:
     """Check that all that was acknowledged is there, in order and whole, that nothing else is, and that all see it."""
-    both = ends(running.all[0])
-    for partition, end in enumerate(both):
-        histories = [stored(gateway, partition, end) for gateway in running.all]
-        assert histories[0] == histories[1] == histories[2], "every gateway reads the same"
-        numbers, times, bodies = zip(*histories[0], strict=True)
-        assert list(numbers) == list(range(end)), "numbers are dense"
-        assert list(times) == sorted(times), "enqueued times never go back"
-        if partition:
-            sent = [int(body.split("/")[1]) for body in bodies]
-            assert max(Counter(sent).values()) == 1, "a numbered event is there once"
-            assert sent == sorted(sent)
-            assert set(kafka.acknowledged) <= set(sent) <= set(range(kafka.attempted))
+    for partition in PARTITIONS:
+        records = records_of(running, partition)
+        count = sum(not one.is_marker for one in records)
+        histories = {gateway.data.name: stored(gateway, partition, count) for gateway in running.all}
+        events = check_gateways_agree(histories)
+        check_log(events, records)
+        if partition == 1:
+            check_numbered(events, clients.kafka.acknowledged, clients.kafka.attempted, name="kafka")
         else:
-            batches = [int(body.split("/")[1]) for body in bodies[::3]]
-            expected = [f"amqp/{number}/{part}" for number in batches for part in range(3)]
-            assert list(bodies) == expected, "batches are whole"
-            assert set(amqp.acknowledged) <= set(batches) <= set(range(amqp.attempted))
-            first = [number for number in dict.fromkeys(batches) if number in set(amqp.acknowledged)]
-            assert first == amqp.acknowledged, "in the order in which they were acknowledged"
-        assert set(bodies) <= reader.found, "a group misses nothing"
+            sent = clients.pausing if partition else clients.amqp
+            check_batches(events, sent.acknowledged, sent.attempted, name=sent.name, size=3)
+        for watcher in clients.watchers:
+            check_bounds(events, watcher.bounds[partition])
+        check_group(events, clients.reader.found)
+    check_owners(clients.ownerships)
 
 
-def run(running: Gateways, faults: Callable[[], None]) -> tuple[AmqpPublisher, KafkaPublisher, GroupReader]:
+def run(running: Gateways, faults: Callable[[], None]) -> Clients:
     """Let clients work while something happens, and return them when they have ended."""
-    amqp, kafka = AmqpPublisher(running.connection), KafkaPublisher(running.kafka_settings)
-    reader = GroupReader(running.kafka_settings)
-    for one in (amqp, kafka, reader):
-        one.start()
-    eventually(lambda: amqp.acknowledged and kafka.acknowledged and reader.found)
+    levels = itertools.count(1)
+    clients = Clients(
+        AmqpPublisher(running.connection, "amqp", 0),
+        AmqpPublisher(running.connection, "pausing", 2, longest_pause_s=6.0),
+        KafkaPublisher(running.kafka_settings),
+        GroupReader(running.kafka_settings),
+        [Owner(gateway, gateway.data.name, levels) for gateway in running.all],
+        [BoundWatcher(gateway, gateway.data.name) for gateway in running.all],
+    )
+    for client in clients.all:
+        client.start()
+    amqp, pausing, kafka, reader = clients.amqp, clients.pausing, clients.kafka, clients.reader
+    eventually(lambda: amqp.acknowledged and kafka.acknowledged and reader.found and clients.ownerships)
     faults()
     eventually(running.all_ready)
-    amqp.is_over = kafka.is_over = True
-    amqp.join(PATIENCE_S)
-    kafka.join(PATIENCE_S)
+    ending = (amqp, pausing, kafka, *clients.owners, *clients.watchers)
+    for one in ending:
+        one.is_over = True
+    for one in ending:
+        one.join(PATIENCE_S)
     wanted = {f"kafka/{number}" for number in kafka.acknowledged}
-    wanted |= {f"amqp/{number}/{part}" for number in amqp.acknowledged for part in range(3)}
+    for sent in (amqp, pausing):
+        wanted |= {f"{sent.name}/{number}/{part}" for number in sent.acknowledged for part in range(3)}
     eventually(lambda: wanted <= reader.found)
-    return amqp, kafka, reader
+    return clients
+
+
+def report(running: Gateways, clients: Clients) -> None:
+    """Print what happened, and the longest times without an acknowledgement."""
+    kinds = Counter(kind for kind, _, _ in running.faults)
+    print(f"seed {SEED}, {sum(kinds.values())} faults: {dict(kinds)}")
+    for sent in (clients.amqp, clients.kafka):
+        longest_s: dict[str, float] = {}
+        for kind, began_s, ended_s in running.faults:
+            silence_s = longest_silence_s(sent.acknowledged_at_s, began_s, ended_s)
+            longest_s[kind] = round(max(silence_s, longest_s.get(kind, 0.0)), 1)
+        print(f"{len(sent.acknowledged)} of {sent.attempted} acknowledged, longest silences, s: {longest_s}")
+    bounds = sum(len(one) for watcher in clients.watchers for one in watcher.bounds.values())
+    joint_s = longest_joint_ownership_s(clients.ownerships)
+    print(f"{len(clients.ownerships)} ownerships, two of them for {joint_s:.1f} s at most; {bounds} lower bounds")
 
 
 def test_faults_of_gateways_brokers_and_links_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
     draw = random.Random(SEED)
     with gateways(tmp_path) as running:
-        kinds = Counter[str]()
 
         def faults() -> None:
             for _ in range(scaled(FAULTS)):
                 kind = draw.choice(GATEWAY_FAULTS if draw.random() < 0.6 else BROKER_FAULTS)
-                kinds[kind] += 1
                 fault(running, kind, draw)
 
-        amqp, kafka, reader = run(running, faults)
-        check(running, amqp, kafka, reader)
-    print(f"seed {SEED}: {dict(kinds)}; longest time without an acknowledgement: {amqp.longest_s:.1f} s; ", end="")
-    print(f"{len(amqp.acknowledged)} batches and {len(kafka.acknowledged)} records acknowledged, ", end="")
-    print(f"{len(amqp.failures)} and {len(kafka.failures)} refused")
+        clients = run(running, faults)
+        report(running, clients)
+        check(running, clients)
+        assert len(clients.ownerships) > len(running.all), "the partition was hardly ever taken over"
 
 
 def test_a_rolling_restart_shows_clients_nothing_but_a_reconnect(tmp_path: Path) -> None:
@@ -337,11 +523,13 @@ def test_a_rolling_restart_shows_clients_nothing_but_a_reconnect(tmp_path: Path)
                     gateway.begin()
                     eventually(running.all_ready)
 
-        amqp, kafka, reader = run(running, restart)
+        clients = run(running, restart)
+        amqp, kafka, reader = clients.amqp, clients.kafka, clients.reader
         eventually(lambda: len(set(watching.found)) >= 3 * len(amqp.acknowledged))
         watching.stop()
-        check(running, amqp, kafka, reader)
+        check(running, clients)
         assert (amqp.failures, kafka.failures, reader.failures, watching.failures) == ([], [], [], [])
         assert amqp.attempted == len(amqp.acknowledged)
         assert watching.found == list(dict.fromkeys(watching.found)), "nothing is read twice by one reader"
-    print(f"longest time without an acknowledgement: {amqp.longest_s:.1f} s")
+        longest_s = longest_silence_s(amqp.acknowledged_at_s, 0, time.monotonic())
+    print(f"longest time without an acknowledgement: {longest_s:.1f} s")
