@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tidegate.azure.management import ArmSettings, Principals, Role, arm_routes
+from tidegate.azure.management import ArmSettings, PrincipalRole, Principals, arm_routes
 from tidegate.cli import main
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
@@ -24,7 +24,7 @@ SECRET = "a-secret-of-the-reader"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="tolls", partition_count=2),))
     data = tmp_path_factory.mktemp("hub") / "data"
-    Principals(data).create("looker", Role.READER, SECRET)
+    Principals(data).create("looker", PrincipalRole.READER, SECRET)
     with BackgroundServer(config, data, None, [arm_routes(ArmSettings(data))], http_port=0, https_port=0) as running:
         yield running.server
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.job.run.test_run import outputs_of, write_job
 from tests.patience import PATIENCE_S
-from tidegate.azure.management import ArmSettings, Principals, Role, arm_routes
+from tidegate.azure.management import ArmSettings, PrincipalRole, Principals, arm_routes
 from tidegate.cli import main
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
@@ -29,7 +29,7 @@ def service(tmp_path: Path) -> Iterator[Server]:
     """A service whose jobs run in processes, with a reader."""
     config = NamespaceConfig(name="n", event_hubs=(EventHubConfig(name="eh1", partition_count=1),))
     data = tmp_path / "data"
-    Principals(data).create("looker", Role.READER, SECRET)
+    Principals(data).create("looker", PrincipalRole.READER, SECRET)
     with (
         Jobs(data / "service") as jobs,
         BackgroundServer(config, data, further_routes=[arm_routes(ArmSettings(data, jobs))], http_port=0) as running,

@@ -31,7 +31,7 @@ from tidegate.ordering.ticks import TICKS_PER_SECOND
 from tidegate.sql import QueryError, compile_query
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.nodes import Type
-from tidegate.sql.plan.signatures import Distinct, Role, read_signature
+from tidegate.sql.plan.signatures import ArgumentRole, Distinct, read_signature
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Rank(AnalyticFunction):
     spelling = "RANK_SO_FAR"
     signature = read_signature("value any, factor integer", Type.BIGINT)
     description = "How many rows there are so far, times a factor."
-    roles = (Role.CONSTANT,)
+    roles = (ArgumentRole.CONSTANT,)
 
     def faults(self, parameters: Sequence[int | float | str]) -> Iterator[tuple[int, str]]:
         if parameters and parameters[0] == 0:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from tidegate.engine.decoding.formats import FORMATS
 from tidegate.engine.decoding.json_bodies import JsonFormat
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.values.vectors import Vector
 from tidegate.connectors.inputs.kinds import INPUTS
 from tidegate.connectors.inputs.recorded import RecordedInput
@@ -44,7 +44,7 @@ class Notes(JsonFormat):
     name = "notes"
 
 
-@Group("Acme").by_columns("ACME_TWICE", "number number", example=("ACME_TWICE(2)", "4.0"))
+@FunctionGroup("Acme").by_columns("ACME_TWICE", "number number", example=("ACME_TWICE(2)", "4.0"))
 def twice(numbers: Vector) -> Vector:
     """Return the double of a number."""
     return Vector.of([None if one is None else 2.0 * one for one in numbers.to_list()])

@@ -11,7 +11,7 @@ from tests.sql.examples import Example, examples
 from tidegate.engine.windows.kinds.panes import Tumbling
 from tidegate.sql import QueryError
 from tidegate.sql.plan.explain import explain
-from tidegate.sql.plan.nodes import Aggregate, Column, Input, Project, Step, Type, Union
+from tidegate.sql.plan.nodes import Aggregate, Column, Input, Project, StepReference, Type, Union
 from tidegate.sql.plan.units import HOUR, MINUTE, SECOND
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("*.json"))
@@ -76,7 +76,7 @@ def test_a_plan_is_plain_data() -> None:
 def test_mentions_of_a_step_share_its_relation() -> None:
     query = compile_query("WITH s AS (SELECT x FROM i) SELECT x INTO a FROM s SELECT x INTO b FROM s AS other")
     steps = [output.relation.source for output in query.outputs]
-    assert all(isinstance(step, Step) for step in steps)
+    assert all(isinstance(step, StepReference) for step in steps)
     assert steps[0].relation is steps[1].relation
     assert [step.alias for step in steps] == ["s", "other"]
     assert len(query.inputs) == 1

@@ -1,7 +1,7 @@
 """Files to read, in a folder of this machine or in an object store: what is there, since when, and its bytes."""
 
 from tidegate.blobs.object_store import BlobError, ObjectStore, is_azure
-from tidegate.blobs.pattern import PathPattern, PatternError, Place
+from tidegate.blobs.pattern import PathMatch, PathPattern, PatternError
 from tidegate.blobs.source import Blob, BlobSource, FolderSource, StoreSource, open_source
 
 __all__ = [
@@ -10,9 +10,9 @@ __all__ = [
     "BlobSource",
     "FolderSource",
     "ObjectStore",
+    "PathMatch",
     "PathPattern",
     "PatternError",
-    "Place",
     "StoreSource",
     "is_azure",
     "open_source",

@@ -25,7 +25,7 @@ class PatternError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PathMatch:
     """What a name says: its partition, and its time in ticks; None where the pattern has none."""
 
     partition: str | None
@@ -87,12 +87,12 @@ class PathPattern:
             depth=None if "**" in name else deepest + time_format.count("/"),
         )
 
-    def find(self, source: BlobSource) -> list[tuple[Blob, Place]]:
+    def find(self, source: BlobSource) -> list[tuple[Blob, PathMatch]]:
         """The files that fit, in any order. Raises BlobError."""
         if self.exact is not None:
             blob = source.head(self.exact)
             if blob is not None or "://" not in self.root:
-                return [] if blob is None else [(blob, Place(None, None))]
+                return [] if blob is None else [(blob, PathMatch(None, None))]
         found = []
         for blob in source.list(self.prefix, self.depth):
             place = self.place(blob.name)
@@ -100,7 +100,7 @@ class PathPattern:
                 found.append((blob, place))
         return found
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> PathMatch | None:
         """What a name says; None of one that does not fit, or whose time does not exist."""
         found = self.expression.fullmatch(name)
         if found is None:
@@ -115,7 +115,7 @@ class PathPattern:
                 return None
             since = at - datetime(1970, 1, 1, tzinfo=UTC)
             time = (since.days * 86_400 + since.seconds) * 10_000_000
-        return Place(parts.get("partition"), time)
+        return PathMatch(parts.get("partition"), time)
 
 
 def _expression(name: str, date_format: str, time_format: str) -> str:

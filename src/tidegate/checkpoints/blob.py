@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tidegate.blobs import BlobError, ObjectStore, is_azure
-from tidegate.checkpoints.database import CheckpointError, Position, in_order
+from tidegate.checkpoints.database import CheckpointError, StoredCheckpoint, in_order
 
 _THREADS = 8
 _TRANSLATED = "tidegatetranslatedfrom"
@@ -47,13 +47,13 @@ class BlobCheckpoints:
         except BlobError as error:
             raise CheckpointError(str(error)) from None
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[StoredCheckpoint]:
         """Every checkpoint there is, in the order of their names. Raises CheckpointError."""
         now_s = time.time()
         entries = list(self._entries())
         owners = {entry.key: entry.metadata.get("ownerid", "") for entry in entries if entry.kind == "ownership"}
         positions = [
-            Position(
+            StoredCheckpoint(
                 *entry.key,
                 sequence_number=_number(entry.metadata.get("sequencenumber")),
                 age_s=max(0.0, now_s - entry.modified_s),

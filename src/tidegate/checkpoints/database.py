@@ -41,7 +41,7 @@ SCHEMA = (
 Parameters = Sequence[object]
 
 
-class Position(NamedTuple):
+class StoredCheckpoint(NamedTuple):
     """A checkpoint as `tidegate lag` needs it; the owner is "" if nobody is reading."""
 
     fully_qualified_namespace: str
@@ -160,7 +160,7 @@ class CheckpointDatabase(ABC):
             [(f"DELETE FROM {table} WHERE {_IS_GROUP}", group) for table in (CHECKPOINT_TABLE, OWNERSHIP_TABLE)]
         )
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[StoredCheckpoint]:
         """Return every checkpoint, ordered by name. Owners are shown however long ago they last renewed."""
         on = " AND ".join(f"o.{name} = c.{name}" for name in _KEY)
         columns = ", ".join(f"c.{name}" for name in _KEY)
@@ -168,7 +168,7 @@ class CheckpointDatabase(ABC):
             f"SELECT {columns}, c.sequence_number, {self.now} - c.modified_s, coalesce(o.owner_id, '') "
             f"FROM {CHECKPOINT_TABLE} c LEFT JOIN {OWNERSHIP_TABLE} o ON {on}"
         )
-        return sorted((Position(*row) for row in rows), key=in_order)
+        return sorted((StoredCheckpoint(*row) for row in rows), key=in_order)
 
     def _set_checkpoint(self, checkpoint: Mapping[str, Any]) -> tuple[str, Parameters]:
         key = _lower(checkpoint[name] for name in _KEY)
@@ -186,7 +186,7 @@ def _lower(names: Iterable[object]) -> tuple[str, ...]:
     return tuple(str(name).lower() for name in names)
 
 
-def in_order(position: Position) -> tuple[object, ...]:
+def in_order(position: StoredCheckpoint) -> tuple[object, ...]:
     """Return the sort key: by name, partitions by number."""
     number = int(position.partition_id) if position.partition_id.isdecimal() else -1
     return (*position[:3], number, position.partition_id)

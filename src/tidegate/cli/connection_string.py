@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.management import Connection, NamespaceClient, connection_options
+from tidegate.cli.management import NamespaceClient, ServiceConnection, connection_options
 from tidegate.hub.access_rules import ROOT_RULE
 
 __all__ = ["connection_string"]
@@ -33,7 +33,7 @@ def connection_string(rule: str, eventhub: str | None, key: str, **connection: A
       tidegate connection-string
       tidegate connection-string --eventhub orders --rule gates
     """
-    client = NamespaceClient(Connection(**connection).open)
+    client = NamespaceClient(ServiceConnection(**connection).open)
     level: tuple[str, ...] = ("authorizationRules",)
     if eventhub is not None:
         own = ("eventhubs", eventhub, "authorizationRules")

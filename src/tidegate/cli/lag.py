@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tidegate.checkpoints.blob import BlobCheckpoints, is_blob_container
-from tidegate.checkpoints.database import CheckpointDatabase, Position
+from tidegate.checkpoints.database import CheckpointDatabase, StoredCheckpoint
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
 from tidegate.cli.errors import explanation
@@ -54,7 +54,9 @@ class Lag:
     owner: str
 
 
-def chosen(positions: Iterable[Position], namespace: str, hub: str | None, group: str | None) -> list[Position]:
+def chosen(
+    positions: Iterable[StoredCheckpoint], namespace: str, hub: str | None, group: str | None
+) -> list[StoredCheckpoint]:
     """The positions that are asked for. Raises click.UsageError where there are none."""
     found = list(positions)
     if not found:
@@ -74,9 +76,9 @@ def chosen(positions: Iterable[Position], namespace: str, hub: str | None, group
     return wanted
 
 
-def lags(connection_string: str, positions: Iterable[Position]) -> Iterator[Lag]:
+def lags(connection_string: str, positions: Iterable[StoredCheckpoint]) -> Iterator[Lag]:
     """One for each partition of each hub and group of the positions. Raises ClientError."""
-    by_hub: dict[str, list[Position]] = defaultdict(list)
+    by_hub: dict[str, list[StoredCheckpoint]] = defaultdict(list)
     for position in positions:
         by_hub[position.eventhub_name].append(position)
     of_any = ";".join(part for part in connection_string.split(";") if not connection_part(part, "EntityPath"))
@@ -108,20 +110,22 @@ def known_lags(connection_string: str, hub: str, group: str | None) -> Iterator[
             for job in place.jobs:
                 if group is None or job.consumer_group.lower() == group.lower():
                     last_read = job.position - 1 if job.position else None
-                    reached = Position("", hub, job.consumer_group, partition, last_read, 0.0, f"job {job.name}")
+                    reached = StoredCheckpoint(
+                        "", hub, job.consumer_group, partition, last_read, 0.0, f"job {job.name}"
+                    )
                     yield _lag(client, hub, job.consumer_group, partition, place, reached)
             for one in place.kafka_groups:
                 if group is None or one.name.lower() == group.lower():
                     last_read = one.position - 1 if one.position else None
                     age_s = max(0.0, time.time() - one.committed_at_ms / 1000)
-                    reached = Position("", hub, one.name, partition, last_read, age_s, _KAFKA)
+                    reached = StoredCheckpoint("", hub, one.name, partition, last_read, age_s, _KAFKA)
                     yield _lag(client, hub, one.name, partition, place, reached)
     finally:
         client.close()
 
 
 def _lag(
-    client: HubClient, hub: str, group: str, partition: str, place: HubPartition, position: Position | None
+    client: HubClient, hub: str, group: str, partition: str, place: HubPartition, position: StoredCheckpoint | None
 ) -> Lag:
     checkpoint = None if position is None else position.sequence_number
     following = place.begin if checkpoint is None else checkpoint + 1
@@ -334,7 +338,7 @@ def _serve(read: Callable[[], list[Lag]], host: str, port: int) -> None:
         wait_for_stop_signal()
 
 
-def _positions(location: str) -> list[Position]:
+def _positions(location: str) -> list[StoredCheckpoint]:
     database: CheckpointDatabase | BlobCheckpoints
     if is_blob_container(location):
         database = BlobCheckpoints(location)

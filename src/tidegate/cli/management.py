@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServiceAddress:
     """Where a service is.
 
     Attributes:
@@ -71,7 +71,7 @@ class Place:
 class ManagementClient:
     """Calls the management API of one service. The first call asks for the token."""
 
-    def __init__(self, place: Place, token: Callable[[ManagementClient], str]) -> None:
+    def __init__(self, place: ServiceAddress, token: Callable[[ManagementClient], str]) -> None:
         """`token` returns the bearer token. Raises click.UsageError."""
         parts = urlsplit(place.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -209,14 +209,14 @@ _OPTIONS = (
 
 
 def connection_options(command: Function) -> Function:
-    """Add the options to a command, which passes what it gets for them to `Connection`."""
+    """Add the options to a command, which passes what it gets for them to `ServiceConnection`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServiceConnection:
     """What the options say."""
 
     data: Path
@@ -228,7 +228,11 @@ class Connection:
 
     def open(self) -> ManagementClient:
         """Return a client of the service. Raises click.UsageError, ManagementError, ConfigError, OSError."""
-        place = self._here() if self.url is None else Place(self.url, self.ca_file, "is that its HTTP or HTTPS port?")
+        place = (
+            self._here()
+            if self.url is None
+            else ServiceAddress(self.url, self.ca_file, "is that its HTTP or HTTPS port?")
+        )
         if self.principal is not None:
             name, secret = self.principal, self.principal_secret
             if not secret:
@@ -245,14 +249,14 @@ class Connection:
         # a header cannot carry every key that somebody may have chosen
         return ManagementClient(place, lambda client: key if _PLAIN.fullmatch(key) else client.log_in(ROOT_RULE, key))
 
-    def _here(self) -> Place:
+    def _here(self) -> ServiceAddress:
         endpoint = read_endpoint(self.data)
         start = f"start it with `tidegate up --data {self.data}`"
         if endpoint is None:
             raise ManagementError(
                 f"no hub runs on the data directory {self.data}: {start}, or name another with --data"
             )
-        return Place(endpoint.url, self.ca_file or endpoint.authority_file, start, is_here=True)
+        return ServiceAddress(endpoint.url, self.ca_file or endpoint.authority_file, start, is_here=True)
 
 
 def key_of(connection_string: str) -> str:

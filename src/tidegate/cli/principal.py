@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from tidegate.azure.management import Principals, Role
+from tidegate.azure.management import PrincipalRole, Principals
 from tidegate.cli.output import output_option, show
 
 _role = click.option(
     "--role",
-    type=click.Choice([role.value for role in Role]),
-    default=Role.CONTRIBUTOR.value,
+    type=click.Choice([role.value for role in PrincipalRole]),
+    default=PrincipalRole.CONTRIBUTOR.value,
     show_default=True,
     help="A reader sees everything but keys, a contributor may also change it, an owner everything.",
 )
@@ -59,7 +59,7 @@ def create(principals: Any, name: str, role: str, secret: str | None, output: st
     Example:
       tidegate principal create pipeline --role contributor
     """
-    issued = principals().create(name, Role(role), secret)
+    issued = principals().create(name, PrincipalRole(role), secret)
     show({"clientId": name, "clientSecret": issued if secret is None else "as given", "role": role}, output)
 
 
@@ -107,7 +107,7 @@ def assign(principals: Any, name: str, role: str) -> None:
     Example:
       tidegate principal assign pipeline --role reader
     """
-    principals().assign(name, Role(role))
+    principals().assign(name, PrincipalRole(role))
 
 
 @principal.command()

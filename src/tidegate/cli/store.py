@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.management import Connection, NamespaceClient
+from tidegate.cli.management import NamespaceClient, ServiceConnection
 from tidegate.cli.output import output_option, show
 from tidegate.client import ConnectionString, HubClient
 from tidegate.hub.access_rules import ROOT_RULE
@@ -174,7 +174,7 @@ class _Source:
 
     def __init__(self, data: Path, state: NamespaceState) -> None:
         """Raises ManagementError if it does not run."""
-        keys = NamespaceClient(Connection(data).open).act("authorizationRules", ROOT_RULE, "listKeys")
+        keys = NamespaceClient(ServiceConnection(data).open).act("authorizationRules", ROOT_RULE, "listKeys")
         self.definitions = state.model_dump(mode="json")
         self._connection_string = str(keys["primaryConnectionString"])
         self.hubs = [

@@ -60,7 +60,7 @@ class Append(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
+class CommitGroup:
     """Encoded entries, and the callbacks to call when they are durable."""
 
     buffers: list[bytes]
@@ -90,12 +90,12 @@ def first_group(appends: Sequence[Append]) -> list[list[Append]]:
     return runs
 
 
-def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms: int, position: int) -> Group:
+def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms: int, position: int) -> CommitGroup:
     """Return the appends as entries that begin at `position`. Everything before that position is synced.
 
     Raises ValueError if a run is too large for one entry.
     """
-    group = Group([], [], [], position, sequence_number)
+    group = CommitGroup([], [], [], position, sequence_number)
     synced = position
     for joined in runs:
         count = sum(append.event_count for append in joined)

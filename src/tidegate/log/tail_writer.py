@@ -15,7 +15,7 @@ from tidegate.durable_files import Files
 from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
 from tidegate.log.entry import EntryView, walk_past_damage
 from tidegate.log.errors import LogError
-from tidegate.log.group import Group
+from tidegate.log.group import CommitGroup
 from tidegate.log.recovery import Tail, create_segment, log_recovery, recover_log
 from tidegate.log.segment import INDEX_RECORD_BYTES, SegmentHeader, SegmentName, SparseIndex
 from tidegate.log.segment_table import LogState
@@ -82,7 +82,7 @@ class TailWriter:
             files.sync(self._fd)
         self._reopen()
 
-    def store(self, group: Group) -> None:
+    def store(self, group: CommitGroup) -> None:
         """Make the group's bytes durable. Raises OSError."""
         self._suspect = True  # until everything is known to have succeeded
         state, files = self._state, self._state.files
@@ -91,7 +91,7 @@ class TailWriter:
             files.sync(self._fd)
         self._suspect = False
 
-    def publish(self, group: Group) -> None:
+    def publish(self, group: CommitGroup) -> None:
         """Record that the group is about to be acknowledged, and make it visible."""
         last = group.results[-1][1]
         before = self._state.end

@@ -20,7 +20,7 @@ from tidegate.portal.pages.namespace import NamespacePages, TagStore
 from tidegate.portal.pages.overview import overview_routes
 from tidegate.portal.pages.schemas import SchemaPages
 from tidegate.portal.pages.sign_in import sign_in_routes
-from tidegate.portal.pages.throughput import Throughput
+from tidegate.portal.pages.throughput import ThroughputCharts
 from tidegate.portal.web.handling import Desk
 from tidegate.portal.web.rendering import PREFIX, compile_templates, serve_asset
 from tidegate.portal.web.sessions import Sessions
@@ -50,7 +50,7 @@ def portal(jobs: Jobs | None = None, tags: TagStore | None = None) -> RouteGroup
         desk = Desk(context, Sessions(lambda: namespace.access))
         desks.append(desk)
         asyncio.get_running_loop().run_in_executor(None, compile_templates)
-        throughput = Throughput(context.hub.metrics.deliveries)
+        throughput = ThroughputCharts(context.hub.metrics.deliveries)
         pages = None if jobs is None else JobPages(desk, jobs, throughput.rate, time.time)
         explorer = ExplorerPages(desk, time.time, None if pages is None else pages.decode)
         ends.append(explorer.end)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.schemas.schema import Budget, SchemaError, parse_json
+from tidegate.schemas.schema import ComparisonBudget, SchemaError, parse_json
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -103,7 +103,7 @@ class _Parser:
         self._imported = imported
         self._named: dict[str, AvroType] = {}
         self._importing: set[str] = set()
-        self._budget = Budget()
+        self._budget = ComparisonBudget()
 
     def parse_text(self, text: str) -> AvroType:
         return self._type(parse_json(text), "")
@@ -269,7 +269,7 @@ class _Resolution:
         self._known: dict[tuple[int, int], list[str]] = {}
         self._under_way: set[tuple[int, int]] = set()
         self._assumed: set[tuple[int, int]] = set()
-        self._budget = Budget()
+        self._budget = ComparisonBudget()
 
     def reasons(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         """Return why a writer's type does not resolve to a reader's."""

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote, urldefrag
 
-from tidegate.schemas.schema import Budget, SchemaError, parse_json
+from tidegate.schemas.schema import ComparisonBudget, SchemaError, parse_json
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _OPAQUE = ("pattern", "contains", "propertyNames", "dependencies", "dependentRequired", "dependentSchemas", "not", "if")
@@ -218,7 +218,7 @@ class _Inclusion:
         self._under_way: set[tuple[int, int]] = set()
         self._assumed: set[tuple[int, int]] = set()
         self._kept: list[Any] = []
-        self._budget = Budget()
+        self._budget = ComparisonBudget()
 
     def reasons(self, reader: Any, writer: Any, path: str) -> list[str]:
         """Return what the reader demands that the writer does not promise."""

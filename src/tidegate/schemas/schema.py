@@ -16,7 +16,7 @@ class SchemaError(Exception):
     """A text that is no schema of its format; the message says why."""
 
 
-class Budget:
+class ComparisonBudget:
     """The steps that one comparison may take, because what strangers send may be made to take for ever."""
 
     def __init__(self, steps: int = 200_000) -> None:

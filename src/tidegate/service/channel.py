@@ -23,7 +23,7 @@ def line_of(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-class Lines:
+class MessageSplitter:
     """Collects bytes into messages."""
 
     def __init__(self) -> None:

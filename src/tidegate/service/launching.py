@@ -160,7 +160,7 @@ class _Fork:
         self.number = number
         self.stream = stream
         self.conversation = conversation
-        self.lines = channel.Lines()
+        self.lines = channel.MessageSplitter()
         self.is_open = True
         self._server = server
 
@@ -382,7 +382,7 @@ class _Spawned:
     def _listen(self, first_line: bytes) -> None:
         self._conversation.launched(self._process.pid)
         self._write(first_line)
-        lines = channel.Lines()
+        lines = channel.MessageSplitter()
         assert self._process.stdout is not None
         with self._process.stdout as said:
             while data := said.read(1 << 16):

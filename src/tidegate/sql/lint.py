@@ -13,10 +13,10 @@ from tidegate.sql.plan.nodes import (
     Column,
     Expr,
     Literal,
-    Position,
     Query,
     Relation,
     Temporal,
+    TextPosition,
     Window,
     WindowId,
 )
@@ -56,7 +56,7 @@ def _of_relation(relation: Relation) -> Iterator[Diagnostic]:
 
 def unregistered(query: Query) -> list[Diagnostic]:
     """Return where a query that is checked alone calls functions that a job would have to register."""
-    found: dict[str, Position] = {}
+    found: dict[str, TextPosition] = {}
     for relation in relations_of(query):
         for expr in expressions_of(relation):
             for part in parts_in(expr):
@@ -190,5 +190,5 @@ def _is_null(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.value is None
 
 
-def _warning(position: Position, message: str, hint: str, length: int = 1) -> Diagnostic:
+def _warning(position: TextPosition, message: str, hint: str, length: int = 1) -> Diagnostic:
     return Diagnostic(max(1, position.line), max(1, position.column), message, length, hint)

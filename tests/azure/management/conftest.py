@@ -14,7 +14,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.service.launchers import FakeLauncher
-from tidegate.azure.management import ArmSettings, Principals, Role, arm_routes
+from tidegate.azure.management import ArmSettings, PrincipalRole, Principals, arm_routes
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
 from tidegate.service import Jobs
@@ -22,7 +22,7 @@ from tidegate.service import Jobs
 GROUP = "/subscriptions/s1/resourceGroups/g1"
 NAMESPACE = f"{GROUP}/providers/Microsoft.EventHub/namespaces/emulatorNs1"
 KEY = "SAS_KEY_VALUE"
-SECRETS = {role: f"the-secret-of-the-{role.value}" for role in Role}
+SECRETS = {role: f"the-secret-of-the-{role.value}" for role in PrincipalRole}
 
 
 class Answer:
@@ -134,10 +134,10 @@ def api(arm_server: Server) -> Api:
 
 
 @pytest.fixture
-def api_of(arm_server: Server) -> Callable[[Role], Api]:
+def api_of(arm_server: Server) -> Callable[[PrincipalRole], Api]:
     """A role to a caller that has logged in as a principal of it."""
 
-    def log_in(role: Role) -> Api:
+    def log_in(role: PrincipalRole) -> Api:
         api = Api(arm_server)
         answer = api.log_in(f"the-{role.value}", SECRETS[role])
         assert answer.status == 200, answer.content

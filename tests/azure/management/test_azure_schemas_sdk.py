@@ -16,7 +16,7 @@ from azure.schemaregistry.aio import SchemaRegistryClient as AsyncSchemaRegistry
 from azure.schemaregistry.encoder.avroencoder import AvroEncoder
 
 from tests.azure.management.conftest import SECRETS, Api
-from tidegate.azure.management import Role
+from tidegate.azure.management import PrincipalRole
 from tidegate.hub.access import sign
 
 SCHEMA = json.dumps(
@@ -33,7 +33,7 @@ SCHEMA = json.dumps(
 ARM_GROUP, NAMESPACE = "any-group", "emulatorNs1"
 
 
-def credential_of(api: Api, role: Role, secret: str = "") -> ClientSecretCredential:
+def credential_of(api: Api, role: PrincipalRole, secret: str = "") -> ClientSecretCredential:
     return ClientSecretCredential(
         "any-tenant",
         f"the-{role.value}",
@@ -44,7 +44,7 @@ def credential_of(api: Api, role: Role, secret: str = "") -> ClientSecretCredent
     )
 
 
-def client_of(api: Api, role: Role, secret: str = "") -> SchemaRegistryClient:
+def client_of(api: Api, role: PrincipalRole, secret: str = "") -> SchemaRegistryClient:
     return SchemaRegistryClient(
         f"localhost:{api.server.https_port}", credential_of(api, role, secret), connection_verify=api.ca_file
     )
@@ -53,7 +53,7 @@ def client_of(api: Api, role: Role, secret: str = "") -> SchemaRegistryClient:
 @pytest.fixture
 def management(api: Api) -> Iterator[EventHubManagementClient]:
     with EventHubManagementClient(
-        credential_of(api, Role.OWNER),
+        credential_of(api, PrincipalRole.OWNER),
         "any-subscription",
         base_url=api.base_url,
         credential_scopes=[f"{api.base_url}/.default"],
@@ -73,7 +73,7 @@ def group(management: EventHubManagementClient, request: pytest.FixtureRequest) 
 
 @pytest.fixture
 def client(api: Api) -> Iterator[SchemaRegistryClient]:
-    with client_of(api, Role.CONTRIBUTOR) as made:
+    with client_of(api, PrincipalRole.CONTRIBUTOR) as made:
         yield made
 
 
@@ -137,12 +137,12 @@ def test_errors(client: SchemaRegistryClient, group: str) -> None:
 
 def test_roles_and_wrong_keys(api: Api, client: SchemaRegistryClient, group: str) -> None:
     registered = client.register_schema(group, "n", SCHEMA, "Avro")
-    with client_of(api, Role.READER) as reader:
+    with client_of(api, PrincipalRole.READER) as reader:
         assert reader.get_schema(registered.id).definition == SCHEMA
         with pytest.raises(HttpResponseError, match="needs the right Send") as refused:
             reader.register_schema(group, "n", '"int"', "Avro")
         assert refused.value.status_code == 403
-    with client_of(api, Role.READER, "wrong") as stranger, pytest.raises(ClientAuthenticationError):
+    with client_of(api, PrincipalRole.READER, "wrong") as stranger, pytest.raises(ClientAuthenticationError):
         stranger.get_schema(registered.id)
     # a token of the management API's own audience, a signature, and one for another group
     path = f"/$schemaGroups/$schemas/{registered.id}?api-version=2022-10"
@@ -160,7 +160,7 @@ def test_the_avro_encoder(client: SchemaRegistryClient, group: str, api: Api) ->
     value = {"device": "d", "value": 1.5}
     event: Any = encoder.encode(value, schema=SCHEMA, message_type=EventData)
     assert event.content_type.startswith("avro/binary+")
-    with client_of(api, Role.READER) as reader:
+    with client_of(api, PrincipalRole.READER) as reader:
         assert AvroEncoder(client=reader).decode(event) == value
         assert AvroEncoder(client=reader, group_name=group).encode(value, schema=SCHEMA)["content_type"] == (
             event.content_type
@@ -179,7 +179,7 @@ async def _registered(api: Api, group: str) -> str:
     credential = AsyncCredential(
         "any-tenant",
         "the-contributor",
-        SECRETS[Role.CONTRIBUTOR],
+        SECRETS[PrincipalRole.CONTRIBUTOR],
         authority=api.base_url,
         disable_instance_discovery=True,
         connection_verify=api.ca_file,

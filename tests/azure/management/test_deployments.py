@@ -9,7 +9,7 @@ import pytest
 
 from tests.azure.management.conftest import GROUP, KEY, Api
 from tests.azure.management.test_stream_analytics import QUERY, hub
-from tidegate.azure.management import Role
+from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import ArmError
 from tidegate.azure.management.deployments import ExpandedTemplate
 from tidegate.server import Server
@@ -228,7 +228,7 @@ def test_a_resource_that_cannot_be_made_fails_the_deployment(api: Api) -> None:
     api.ok("DELETE", DEPLOYMENT)
 
 
-def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[Role], Api], arm_server: Server) -> None:
+def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[PrincipalRole], Api], arm_server: Server) -> None:
     """The root key is an owner's credential, so a contributor's template must not read or replace it."""
     rule = "Microsoft.EventHub/namespaces/authorizationRules"
     replacing = {
@@ -243,7 +243,7 @@ def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[Role], Api]
     }
     key = f"[listKeys(resourceId('{rule}', 'emulatorNs1', 'RootManageSharedAccessKey'), '2024-01-01').primaryKey]"
     reading = {"resources": [], "outputs": {"key": {"type": "string", "value": key}}}
-    contributor, reader = api_of(Role.CONTRIBUTOR), api_of(Role.READER)
+    contributor, reader = api_of(PrincipalRole.CONTRIBUTOR), api_of(PrincipalRole.READER)
     for template in (replacing, reading):
         contributor.call("PUT", DEPLOYMENT, body(template))
         done = contributor.ok("GET", DEPLOYMENT)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.azure.management.conftest import GROUP, NAMESPACE, Api
 from tests.profiles import example_count
 from tests.service.launchers import FakeLauncher
-from tidegate.azure.management import Role
+from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import ArmError, parse_json, path_segments
 from tidegate.azure.management.access.tokens import Caller
 from tidegate.azure.management.deployments import Deployments
@@ -202,7 +202,7 @@ class Sent:
         question = Question(method, path_segments(path), asked, named, "https://localhost")
         try:
             found = self._manager.find(question)
-            answer = self._manager.answer(found, question, Caller("someone", Role.OWNER), parse_json(content))
+            answer = self._manager.answer(found, question, Caller("someone", PrincipalRole.OWNER), parse_json(content))
         except ArmError as error:
             return error.status, {"error": error.body()}
         content = answer.content()

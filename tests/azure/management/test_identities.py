@@ -11,7 +11,7 @@ from tests.azure.management.conftest import GROUP, NAMESPACE, SECRETS, Api
 from tests.portal.conftest import Client
 from tests.service.launchers import FakeLauncher
 from tests.source import ROOT
-from tidegate.azure.management import ArmSettings, Principals, Role, arm_routes
+from tidegate.azure.management import ArmSettings, PrincipalRole, Principals, arm_routes
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.hub.access import sign
 from tidegate.hub.access_rules import ROOT_RULE, AccessRule, Right
@@ -81,8 +81,8 @@ class Identity:
         self.key = ""
         self.rule = ""
         self.away = Client(server.http_port, host="hub.example:5300")
-        if name in {role.value for role in Role}:
-            answer = Api(server).log_in(f"the-{name}", SECRETS[Role(name)])
+        if name in {role.value for role in PrincipalRole}:
+            answer = Api(server).log_in(f"the-{name}", SECRETS[PrincipalRole(name)])
             self.api = Api(server, answer.json["access_token"])
             return
         level = RULES.get(name, ("", ()))[0]
@@ -177,7 +177,7 @@ def test_every_identity_may_do_what_the_page_says_and_nothing_else(server: Serve
     said = table()
     assert list(said) == list(ACTIONS)
     identities = list(next(iter(said.values())))
-    assert set(identities) == {role.value for role in Role} | set(RULES) | {"root key"}
+    assert set(identities) == {role.value for role in PrincipalRole} | set(RULES) | {"root key"}
     Api(server, ROOT_KEY).ok("PUT", f"{NAMESPACE}/authorizationRules/Made", RIGHTS)
     for number, name in enumerate(identities):
         who = Identity(server, name, number, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.azure.management.conftest import GROUP, Api
 from tests.service.launchers import FakeLauncher
-from tidegate.azure.management import Role
+from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import ArmError
 from tidegate.azure.management.stream_analytics.job_file import with_kept_secrets
 from tidegate.server import Server
@@ -110,9 +110,9 @@ def test_logs_metrics_and_errors_of_a_job_that_has_not_run_are_empty(api: Api, j
     assert MISSING in api.call("GET", f"{JOBS}/nothing/logs").json["error"]["message"]
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", PrincipalRole)
 def test_writing_a_job_file_takes_an_owner_and_reading_it_a_reader(
-    api: Api, job: Any, api_of: Callable[[Role], Api], role: Role
+    api: Api, job: Any, api_of: Callable[[PrincipalRole], Api], role: PrincipalRole
 ) -> None:
     caller = api_of(role)
     assert caller.ok("GET", EXPANDED)["properties"]["jobFile"]["query"] == FILE["query"]
@@ -123,8 +123,8 @@ def test_writing_a_job_file_takes_an_owner_and_reading_it_a_reader(
         caller.call("PATCH", JOB, body),
         caller.call("POST", f"{JOB}/checkJobFile", body),
     ]
-    assert {answer.status for answer in answers} == ({200} if role is Role.OWNER else {403})
-    if role is Role.CONTRIBUTOR:
+    assert {answer.status for answer in answers} == ({200} if role is PrincipalRole.OWNER else {403})
+    if role is PrincipalRole.CONTRIBUTOR:
         assert "needs the role of an owner" in answers[0].json["error"]["message"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.azure.management.conftest import KEY, NAMESPACE, SECRETS, Api
-from tidegate.azure.management import Principals, Role
+from tidegate.azure.management import PrincipalRole, Principals
 from tidegate.azure.management.access.tokens import CLOCK_SKEW_S, LIFETIME_S, TokenIssuer, TokenRejected
 from tidegate.server import Server
 
@@ -23,7 +23,7 @@ def claims_of(token: str) -> Any:
 
 @pytest.mark.parametrize("tenant", ["adfs", "any.tenant", "0c5d6f7e-1111-2222-3333-444455556666", "adfs/inner"])
 def test_any_tenant_s_endpoint_gives_a_token(api: Api, arm_server: Server, tenant: str) -> None:
-    answer = api.log_in("the-reader", SECRETS[Role.READER], tenant)
+    answer = api.log_in("the-reader", SECRETS[PrincipalRole.READER], tenant)
     assert answer.status == 200
     token = answer.json["access_token"]
     assert answer.json["token_type"] == "Bearer"
@@ -44,7 +44,7 @@ def test_the_first_version_of_the_endpoint_says_its_times_as_text(api: Api) -> N
 
 
 def test_a_secret_may_come_by_http_basic(api: Api) -> None:
-    encoded = base64.b64encode(f"the-owner:{SECRETS[Role.OWNER]}".encode()).decode()
+    encoded = base64.b64encode(f"the-owner:{SECRETS[PrincipalRole.OWNER]}".encode()).decode()
     form = f"grant_type=client_credentials&scope={api.base_url}/.default"
     answer = api.send("POST", "/x/oauth2/v2.0/token", form.encode(), Authorization=f"Basic {encoded}")
     assert answer.status == 200
@@ -66,7 +66,7 @@ def test_a_secret_may_come_by_http_basic(api: Api) -> None:
     ],
 )
 def test_no_token_for_anything_else(api: Api, fields: dict[str, str], status: int, error: str) -> None:
-    answer = api.log_in("the-reader", SECRETS[Role.READER], **fields)
+    answer = api.log_in("the-reader", SECRETS[PrincipalRole.READER], **fields)
     assert (answer.status, answer.json["error"]) == (status, error)
     assert answer.json["error_description"].startswith("AADSTS")
     assert KEY not in answer.content.decode()
@@ -79,16 +79,16 @@ def test_a_form_that_is_wrong_is_refused(api: Api, content: bytes) -> None:
 
 def test_a_token_ends_with_its_secret_and_its_principal(arm_server: Server, api: Api) -> None:
     principals = Principals(arm_server.data_dir)
-    secret = principals.create("short-lived", Role.READER)
+    secret = principals.create("short-lived", PrincipalRole.READER)
 
     def status() -> int:
         return user.call("GET", NAMESPACE).status
 
     user = Api(arm_server, api.log_in("short-lived", secret).json["access_token"])
     assert status() == 200
-    principals.assign("short-lived", Role.CONTRIBUTOR)
+    principals.assign("short-lived", PrincipalRole.CONTRIBUTOR)
     assert user.call("PUT", f"{NAMESPACE}/eventhubs/eh1", {}).status == 200
-    principals.assign("short-lived", Role.READER)
+    principals.assign("short-lived", PrincipalRole.READER)
     assert user.call("PUT", f"{NAMESPACE}/eventhubs/eh1", {}).status == 403
     secret = principals.reset("short-lived")
     assert status() == 401

@@ -19,7 +19,7 @@ from tests import programs
 from tests.azure.management.conftest import KEY, SECRETS, Api
 from tests.patience import PATIENCE_S, eventually
 from tests.source import ROOT
-from tidegate.azure.management import Principals, Role
+from tidegate.azure.management import PrincipalRole, Principals
 from tidegate.server import Server
 
 GROUP, NAMESPACE = "any-group", "emulatorNs1"
@@ -49,7 +49,7 @@ def client_of(api: Api, name: str, secret: str, tenant: str = "any-tenant") -> E
 
 @pytest.fixture
 def event_hubs(api: Api) -> Iterator[EventHubManagementClient]:
-    with client_of(api, "the-owner", SECRETS[Role.OWNER]) as client:
+    with client_of(api, "the-owner", SECRETS[PrincipalRole.OWNER]) as client:
         yield client
 
 
@@ -84,7 +84,7 @@ def test_event_hubs_from_python(event_hubs: EventHubManagementClient) -> None:
 
 
 def test_roles_and_secrets_from_python(api: Api) -> None:
-    with client_of(api, "the-reader", SECRETS[Role.READER], "adfs") as reader:
+    with client_of(api, "the-reader", SECRETS[PrincipalRole.READER], "adfs") as reader:
         assert reader.namespaces.get(GROUP, NAMESPACE).name == NAMESPACE
         with pytest.raises(HttpResponseError) as refused:
             reader.event_hubs.create_or_update(GROUP, NAMESPACE, "x", {})
@@ -105,7 +105,7 @@ def node() -> str:
 
 def run_script(node: str, api: Api, script: str) -> Any:
     result = subprocess.run(
-        [node, script, api.base_url, "the-owner", SECRETS[Role.OWNER]],
+        [node, script, api.base_url, "the-owner", SECRETS[PrincipalRole.OWNER]],
         cwd=SCRIPTS,
         capture_output=True,
         text=True,
@@ -147,7 +147,7 @@ def hub_source(name: str) -> dict[str, str]:
 @pytest.fixture
 def streaming(running_server: Server) -> Iterator[StreamAnalyticsManagementClient]:
     api = Api(running_server)
-    Principals(running_server.data_dir).create("python", Role.CONTRIBUTOR, "the-secret-of-python")
+    Principals(running_server.data_dir).create("python", PrincipalRole.CONTRIBUTOR, "the-secret-of-python")
     with StreamAnalyticsManagementClient(
         credential_of(api, "python", "the-secret-of-python", "adfs"),
         "any-subscription",
@@ -206,7 +206,7 @@ def test_a_job_from_python_reads_one_hub_and_writes_another(
 
 def test_a_job_from_javascript(node: str, running_server: Server) -> None:
     api = Api(running_server)
-    Principals(running_server.data_dir).create("the-owner", Role.OWNER, SECRETS[Role.OWNER])
+    Principals(running_server.data_dir).create("the-owner", PrincipalRole.OWNER, SECRETS[PrincipalRole.OWNER])
     assert run_script(node, api, "arm_stream_analytics.js") == {
         "job": ["from-js", "Created", {"by": "js"}, True],
         "key": True,

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.azure.management import PrincipalError, Principals, Role
+from tidegate.azure.management import PrincipalError, PrincipalRole, Principals
 from tidegate.azure.management.access.principals import FILE_NAME, FOLDER
 from tidegate.cli import main
 
 
 def test_a_principal_from_its_creation_to_its_end(tmp_path: Path) -> None:
     principals = Principals(tmp_path)
-    secret = principals.create("Pipeline", Role.CONTRIBUTOR)
+    secret = principals.create("Pipeline", PrincipalRole.CONTRIBUTOR)
     assert len(secret) >= 32
     found = principals.verify("pipeline", secret)
     assert found is not None
-    assert (found.name, found.role) == ("Pipeline", Role.CONTRIBUTOR)
+    assert (found.name, found.role) == ("Pipeline", PrincipalRole.CONTRIBUTOR)
     assert principals.verify("pipeline", secret + "x") is None
     assert principals.verify("nobody", secret) is None
     changed = principals.reset("pipeline", "another secret of mine")
@@ -31,7 +31,7 @@ def test_a_principal_from_its_creation_to_its_end(tmp_path: Path) -> None:
 
 
 def test_the_file_holds_no_secret_and_is_for_its_owner_only(tmp_path: Path) -> None:
-    secret = Principals(tmp_path).create("one", Role.READER)
+    secret = Principals(tmp_path).create("one", PrincipalRole.READER)
     path = tmp_path / FOLDER / FILE_NAME
     assert secret not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -40,25 +40,25 @@ def test_the_file_holds_no_secret_and_is_for_its_owner_only(tmp_path: Path) -> N
 def test_a_change_by_another_process_is_seen(tmp_path: Path) -> None:
     running, command = Principals(tmp_path), Principals(tmp_path)
     assert running.all() == []
-    command.create("one", Role.READER)
+    command.create("one", PrincipalRole.READER)
     assert [one.name for one in running.all()] == ["one"]
-    command.assign("one", Role.OWNER)
+    command.assign("one", PrincipalRole.OWNER)
     found = running.find("ONE")
     assert found is not None
-    assert found.role is Role.OWNER
+    assert found.role is PrincipalRole.OWNER
 
 
 @pytest.mark.parametrize("name", ["", "-", "a/b", "a b", "x" * 129, "é"])
 def test_a_name_that_is_none(tmp_path: Path, name: str) -> None:
     with pytest.raises(PrincipalError, match="is no name"):
-        Principals(tmp_path).create(name, Role.READER)
+        Principals(tmp_path).create(name, PrincipalRole.READER)
 
 
 def test_what_cannot_be_done_says_what_to_do(tmp_path: Path) -> None:
     principals = Principals(tmp_path)
-    principals.create("one", Role.READER)
+    principals.create("one", PrincipalRole.READER)
     with pytest.raises(PrincipalError, match="principal reset"):
-        principals.create("ONE", Role.READER)
+        principals.create("ONE", PrincipalRole.READER)
     with pytest.raises(PrincipalError, match="principal list"):
         principals.reset("two")
     with pytest.raises(PrincipalError, match="at least 16"):

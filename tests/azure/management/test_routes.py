@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from tests.azure.management.conftest import GROUP, KEY, NAMESPACE, Api
-from tidegate.azure.management import Role
+from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import MAX_BODY_BYTES, ArmError
 from tidegate.azure.management.routes import _check_transport, _is_loopback
 from tidegate.hub.access import sign
 from tidegate.server import Server
 
 HUB = f"{NAMESPACE}/eventhubs/hub-of-routes"
+LIST_KEYS = f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys"
 
 
 def test_a_resource_in_its_envelope(api: Api) -> None:
@@ -79,19 +80,31 @@ def test_no_other_scheme_gets_in(api: Api, scheme: str) -> None:
 @pytest.mark.parametrize(
     ("role", "method", "path", "body", "allowed"),
     [
-        (Role.READER, "GET", NAMESPACE, None, True),
-        (Role.READER, "PUT", HUB, {}, False),
-        (Role.READER, "DELETE", HUB, None, False),
-        (Role.READER, "POST", f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys", None, False),
-        (Role.CONTRIBUTOR, "PUT", HUB, {}, True),
-        (Role.CONTRIBUTOR, "POST", f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys", None, False),
-        (Role.CONTRIBUTOR, "DELETE", f"{NAMESPACE}/authorizationRules/rootmanagesharedaccesskey", None, False),
-        (Role.OWNER, "POST", f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys", None, True),
+        (PrincipalRole.READER, "GET", NAMESPACE, None, True),
+        (PrincipalRole.READER, "PUT", HUB, {}, False),
+        (PrincipalRole.READER, "DELETE", HUB, None, False),
+        (
+            PrincipalRole.READER,
+            "POST",
+            f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys",
+            None,
+            False,
+        ),
+        (PrincipalRole.CONTRIBUTOR, "PUT", HUB, {}, True),
+        (
+            PrincipalRole.CONTRIBUTOR,
+            "POST",
+            f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys",
+            None,
+            False,
+        ),
+        (PrincipalRole.CONTRIBUTOR, "DELETE", f"{NAMESPACE}/authorizationRules/rootmanagesharedaccesskey", None, False),
+        (PrincipalRole.OWNER, "POST", LIST_KEYS, None, True),
     ],
 )
 def test_a_role_may_do_what_it_says(
-    api_of: Callable[[Role], Api],
-    role: Role,
+    api_of: Callable[[PrincipalRole], Api],
+    role: PrincipalRole,
     method: str,
     path: str,
     body: Any,

@@ -16,9 +16,15 @@ from azure.eventhub import EventData, EventHubProducerClient
 from tests.azure.management.conftest import NAMESPACE, Answer, Api
 from tests.azure.management.test_stream_analytics import INPUT, JSON, OUTPUT, hub
 from tests.patience import PATIENCE_S, eventually
-from tidegate.azure.management import Role
+from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import ArmError, ArmRequest
-from tidegate.azure.management.stream_analytics.background import AT_ONCE, KEPT_S, MOST_WAITING, Background, Outcome
+from tidegate.azure.management.stream_analytics.background import (
+    AT_ONCE,
+    KEPT_S,
+    MOST_WAITING,
+    Background,
+    OperationResult,
+)
 from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked
 from tidegate.azure.management.stream_analytics.trials import checked_uri, read_blob, within, write_blob
 from tidegate.server import Server
@@ -219,9 +225,9 @@ def test_a_request_that_is_wrong_is_refused_at_once(api: Api, operation: str, bo
 
 
 @pytest.mark.parametrize("operation", ["testQuery", "sampleInput", "testInput", "testOutput"])
-def test_a_reader_may_test_nothing(api_of: Callable[[Role], Api], operation: str) -> None:
-    assert post(api_of(Role.READER), operation, {}).status == 403
-    assert post(api_of(Role.CONTRIBUTOR), operation, {}).status == 400
+def test_a_reader_may_test_nothing(api_of: Callable[[PrincipalRole], Api], operation: str) -> None:
+    assert post(api_of(PrincipalRole.READER), operation, {}).status == 403
+    assert post(api_of(PrincipalRole.CONTRIBUTOR), operation, {}).status == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"])
@@ -255,9 +261,9 @@ def test_a_result_is_kept_for_a_while_and_few_wait() -> None:
     asking = ArmRequest("POST", "/x", {"subscription": "s", "location": "l"}, {"api-version": VERSION})
     release = threading.Event()
 
-    def work() -> Outcome:
+    def work() -> OperationResult:
         release.wait(PATIENCE_S)
-        return Outcome({"status": "Success"})
+        return OperationResult({"status": "Success"})
 
     def shown(address: str) -> int:
         name = address.rpartition("/")[2].partition("?")[0]

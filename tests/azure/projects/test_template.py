@@ -15,7 +15,7 @@ from tidegate.azure.projects.datasources.kinds import DATA_SOURCES
 from tidegate.azure.projects.datasources.messages import EventHub
 from tidegate.azure.projects.live import live_project
 from tidegate.azure.projects.reading import read_project
-from tidegate.azure.projects.template import Template
+from tidegate.azure.projects.template import TemplateJob
 from tidegate.cli import main
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.reference import ReferenceInput
@@ -294,7 +294,7 @@ def test_a_template_is_checked_as_one_with_texts_of_several_lines(
     path.write_text(path.read_text().replace("SELECT ", "SELECT\n\t", 1))
     with pytest.raises(ValueError, match="control character"):
         json.loads(path.read_text())
-    assert Template(path).sql == QUERY.replace("SELECT ", "SELECT\n\t", 1)
+    assert TemplateJob(path).sql == QUERY.replace("SELECT ", "SELECT\n\t", 1)
     with pytest.raises(SystemExit) as left:
         main(["job", "check", str(path)])
     out, err = capsys.readouterr()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.azure.templates.evaluation import Evaluator, Scope
+from tidegate.azure.templates.evaluation import EvaluationScope, Evaluator
 from tidegate.azure.templates.expressions import TemplateError
 from tidegate.azure.templates.functions import FUNCTIONS
 from tidegate.azure.templates.template import Template, TemplateResource
@@ -26,7 +26,7 @@ VARIABLES = {"twice": "[concat(parameters('text'), parameters('text'))]"}
 
 
 def evaluated(part: Any) -> Any:
-    return Evaluator(Scope(PARAMETERS, VARIABLES, CONSTANTS)).value(part)
+    return Evaluator(EvaluationScope(PARAMETERS, VARIABLES, CONSTANTS)).value(part)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def chain(function: str) -> dict[str, str]:
 def test_a_template_cannot_mean_gigabytes(variables: dict[str, Any]) -> None:
     start_s = time.thread_time()
     with pytest.raises(TemplateError):
-        Evaluator(Scope({}, variables, CONSTANTS)).value("[variables('v59')]")
+        Evaluator(EvaluationScope({}, variables, CONSTANTS)).value("[variables('v59')]")
     assert time.thread_time() - start_s < 5
 
 
@@ -169,7 +169,7 @@ VALUES = st.recursive(
 def test_any_function_takes_its_arguments_or_refuses_them(name: str, arguments: list[Any]) -> None:
     parameters = {f"p{number}": value for number, value in enumerate(arguments)}
     call = f"[{name}({', '.join(f'parameters({chr(39)}p{number}{chr(39)})' for number in range(len(arguments)))})]"
-    evaluator = Evaluator(Scope(parameters, {}, CONSTANTS))
+    evaluator = Evaluator(EvaluationScope(parameters, {}, CONSTANTS))
     with suppress(TemplateError):
         json.dumps(evaluator.value(call))
 
@@ -231,7 +231,7 @@ def test_expansion_stops_at_its_limit_and_not_after_it(template: Any) -> None:
     doubled = {
         f"v{number + 1}": f"[createArray(variables('v{number}'), variables('v{number}'))]" for number in range(40)
     }
-    evaluator = Evaluator(Scope({}, {**variables, **doubled}, CONSTANTS))
+    evaluator = Evaluator(EvaluationScope({}, {**variables, **doubled}, CONSTANTS))
     tracemalloc.start()
     try:
         with pytest.raises(TemplateError, match=r"too much|too large|limit"):

@@ -13,7 +13,7 @@ from tests.sql.compiling import compile_query
 from tidegate.connectors.outputs.shape import OutputColumn, shape_of
 from tidegate.engine import CATALOG
 from tidegate.engine.expressions.evaluation import SCALARS
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.values.vectors import Failure, Reason
 from tidegate.sql import QueryError
 from tidegate.sql.plan.catalog import Form
@@ -24,7 +24,7 @@ EXAMPLES = [each for each in CATALOG.scalars.values() if each.form is Form.CALL]
 
 @pytest.fixture
 def toy() -> Iterator[None]:
-    group = Group("Toys")
+    group = FunctionGroup("Toys")
 
     @group.by_rows(
         "SPIN", "text text, [turns integer]", Type.NVARCHAR, fails="it gets dizzy", example=("SPIN('ab')", "1")
@@ -76,13 +76,13 @@ def test_what_is_declared_nowhere_does_not_compile() -> None:
 
 
 def test_a_function_is_declared_once_and_with_an_example() -> None:
-    declare = Group("Toys").by_rows("UPPER", "text text", example=("UPPER('a')", '"A"'))
+    declare = FunctionGroup("Toys").by_rows("UPPER", "text text", example=("UPPER('a')", '"A"'))
     with pytest.raises(ValueError, match="declared twice"):
         declare(str.upper)
     with pytest.raises(ValueError, match="without an example"):
-        Group("Toys").by_rows("SPIN", "text text")(str.upper)
+        FunctionGroup("Toys").by_rows("SPIN", "text text")(str.upper)
     with pytest.raises(ValueError, match="not the arguments of a function"):
-        Group("Toys").by_rows("SPIN", "text", example=("SPIN('a')", '"a"'))(str.upper)
+        FunctionGroup("Toys").by_rows("SPIN", "text", example=("SPIN('a')", '"a"'))(str.upper)
 
 
 @pytest.mark.parametrize("function", EXAMPLES, ids=lambda function: function.spelling)

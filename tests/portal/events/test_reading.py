@@ -15,7 +15,7 @@ from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.errors import ArgumentError
 from tidegate.log import EventBatch, LogDamaged
 from tidegate.portal.events.reading import (
-    Budget,
+    ReadBudget,
     cursor_text,
     parse_cursor,
     parse_time_ms,
@@ -25,7 +25,7 @@ from tidegate.portal.events.reading import (
 )
 from tidegate.portal.events.searching import parse_search
 
-PLENTY = Budget(seconds=1e9)
+PLENTY = ReadBudget(seconds=1e9)
 
 
 class Log:
@@ -135,10 +135,10 @@ def test_damaged_events_are_passed_over_and_reported() -> None:
 def test_a_search_stops_at_its_budget_and_goes_on_from_there() -> None:
     hub = partitions(Log(list(range(5000))))
     match = parse_search("4900")
-    page = read_forwards(hub, {"0": 0}, 10, match, Budget(events=1500, seconds=1e9))
+    page = read_forwards(hub, {"0": 0}, 10, match, ReadBudget(events=1500, seconds=1e9))
     assert (page.events, page.searched, page.extent, page.is_complete) == ([], 2000, 5000, False)
     while not page.is_complete and not page.events:
-        page = read_forwards(hub, page.forward, 10, match, Budget(events=1500, seconds=1e9))
+        page = read_forwards(hub, page.forward, 10, match, ReadBudget(events=1500, seconds=1e9))
     assert places(page.events) == [("0", 4900)]
 
 

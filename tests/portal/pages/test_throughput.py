@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.log import EventBatch
-from tidegate.portal.pages.throughput import RANGES, Throughput
+from tidegate.portal.pages.throughput import RANGES, ThroughputCharts
 from tidegate.server.context.metrics import BUCKET_S, BUCKETS, Deliveries
 
 NOW_S = 1_700_000_000.0
@@ -50,7 +50,7 @@ def hub(*logs: Log) -> Any:
 
 
 def test_a_chart_counts_every_event_where_it_arrived() -> None:
-    throughput = Throughput(Deliveries(lambda: NOW_S), lambda: NOW_S)
+    throughput = ThroughputCharts(Deliveries(lambda: NOW_S), lambda: NOW_S)
     log = Log(12, 12, 11, 62, 400)
     chart = throughput.chart(hub(log, Log()), "5m")
     counts = dict(zip(chart["times"], chart["incomingEventsPerSecond"], strict=True))
@@ -65,7 +65,7 @@ def test_a_chart_counts_every_event_where_it_arrived() -> None:
 
 
 def test_the_past_is_searched_only_once() -> None:
-    throughput, log = Throughput(Deliveries(), lambda: NOW_S), Log(3, 100, 250)
+    throughput, log = ThroughputCharts(Deliveries(), lambda: NOW_S), Log(3, 100, 250)
     one = hub(log)
     throughput.chart(one, "5m")
     searches = log.searches
@@ -75,14 +75,14 @@ def test_the_past_is_searched_only_once() -> None:
 
 def test_an_idle_hub_costs_no_search() -> None:
     log = Log(100_000)
-    throughput = Throughput(Deliveries(), lambda: NOW_S)
+    throughput = ThroughputCharts(Deliveries(), lambda: NOW_S)
     assert throughput.rate(hub(log).partitions[0]) == 0
     throughput.chart(hub(log), "24h")
     assert log.searches == 0
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
-    assert Throughput(Deliveries(), lambda: NOW_S).rate(hub(Log(1, 2, 59, 61)).partitions[0]) == 0.05
+    assert ThroughputCharts(Deliveries(), lambda: NOW_S).rate(hub(Log(1, 2, 59, 61)).partitions[0]) == 0.05
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -90,7 +90,7 @@ def test_every_range_is_made_of_whole_buckets(name: str) -> None:
     length_s, bucket_s = RANGES[name]
     assert length_s % bucket_s == 0
     assert bucket_s % BUCKET_S == 0
-    chart = Throughput(Deliveries(lambda: NOW_S), lambda: NOW_S).chart(hub(Log(5)), name)
+    chart = ThroughputCharts(Deliveries(lambda: NOW_S), lambda: NOW_S).chart(hub(Log(5)), name)
     assert len(chart["times"]) == len(chart["outgoingEventsPerSecond"]) == length_s // bucket_s + 1
 
 

@@ -1,7 +1,7 @@
 """The walker visits every relation once, and every expression of it."""
 
 from tests.sql.compiling import compile_query
-from tidegate.sql.plan.nodes import Column, Input, Step
+from tidegate.sql.plan.nodes import Column, Input, StepReference
 from tidegate.sql.plan.walking import depth_of, expressions_of, parts_in, relations_of, sources_of
 
 
@@ -13,7 +13,7 @@ def test_a_shared_step_is_visited_once() -> None:
     relations = list(relations_of(query))
     assert len(relations) == len({id(relation) for relation in relations})
     assert sum(isinstance(relation, Input) for relation in relations) == 1
-    assert sum(isinstance(relation, Step) for relation in relations) == 3
+    assert sum(isinstance(relation, StepReference) for relation in relations) == 3
     places = {id(relation): place for place, relation in enumerate(relations)}
     assert all(id(source) in places for relation in relations for source in sources_of(relation))
     assert depth_of(query.outputs[0].relation) == 5

@@ -5,7 +5,7 @@ from resource providers: `event_hubs` is Microsoft.EventHub. Subscriptions, reso
 """
 
 from tidegate.azure.management.access.principals import Principal, PrincipalError, Principals
-from tidegate.azure.management.access.requests import Role
+from tidegate.azure.management.access.requests import PrincipalRole
 from tidegate.azure.management.routes import ArmSettings, ManagementApi, arm_routes
 
-__all__ = ["ArmSettings", "ManagementApi", "Principal", "PrincipalError", "Principals", "Role", "arm_routes"]
+__all__ = ["ArmSettings", "ManagementApi", "Principal", "PrincipalError", "PrincipalRole", "Principals", "arm_routes"]

@@ -27,7 +27,7 @@ from tidegate.azure.management.access.requests import (
     ArmRequest,
     Operation,
     Payload,
-    Role,
+    PrincipalRole,
     bad_request,
     read_payload,
 )
@@ -381,7 +381,7 @@ class Deployments:
             raise invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
         is_outermost = nesting.depth == 0
         if is_outermost:
-            nesting.shown_to = Role.READER
+            nesting.shown_to = PrincipalRole.READER
         if is_outermost and not self._slots.acquire(timeout=_SLOT_TIMEOUT_S):
             raise ArmError(429, "TooManyRequests", "too many deployments are running", headers={"Retry-After": "5"})
         nesting.depth += 1
@@ -499,23 +499,23 @@ class Deployments:
 
         return evaluate
 
-    def _least_role(self, asked: ArmRequest) -> Role:
+    def _least_role(self, asked: ArmRequest) -> PrincipalRole:
         """Return the least role that may ask for keys as a template has done."""
         try:
-            self.perform(replace(asked, role=Role.CONTRIBUTOR, is_dry=True))
+            self.perform(replace(asked, role=PrincipalRole.CONTRIBUTOR, is_dry=True))
         except ArmError:
-            return Role.OWNER
-        return Role.CONTRIBUTOR
+            return PrincipalRole.OWNER
+        return PrincipalRole.CONTRIBUTOR
 
-    def _shown_to_of(self, path: str) -> Role:
+    def _shown_to_of(self, path: str) -> PrincipalRole:
         """Return the least role that sees all of what a template refers to: of deployments, their outputs."""
         segments = path.strip("/").lower().split("/")
         if segments[-3:-1] != DEPLOYMENTS.lower().split("/") or len(segments) < 8:
-            return Role.READER
+            return PrincipalRole.READER
         record = self._places.deployment(segments[3], segments[-1])
-        return Role.READER if record is None else record.shown_to
+        return PrincipalRole.READER if record is None else record.shown_to
 
-    def _note(self, role: Role) -> None:
+    def _note(self, role: PrincipalRole) -> None:
         """Note that what is being deployed has read what only this role may read."""
         if not self._nesting.shown_to.includes(role):
             self._nesting.shown_to = role
@@ -536,7 +536,7 @@ class _Nesting(threading.local):
 
     depth = 0
     resources = 0
-    shown_to = Role.READER
+    shown_to = PrincipalRole.READER
     """The least role that may see all that the deployment has read."""
 
 
@@ -544,7 +544,7 @@ def _head(template: ExpandedTemplate) -> dict[str, Any]:
     return {**template.head, "mode": "Incremental"}
 
 
-def _shown(record: DeploymentRecord, role: Role) -> dict[str, Any]:
+def _shown(record: DeploymentRecord, role: PrincipalRole) -> dict[str, Any]:
     """Return a deployment as a role sees it: without values that may be keys which the role may not list."""
     if role.includes(record.shown_to):
         return record.resource

@@ -30,7 +30,7 @@ from tidegate.azure.management.access.requests import (
     ArmAnswer,
     ArmError,
     Found,
-    Role,
+    PrincipalRole,
     bad_request,
     parse_json,
     path_segments,
@@ -164,7 +164,7 @@ class ArmApplication:
             caller = self._callers.authenticate(request.headers.get("authorization"), audiences)
         except ArmError as error:
             raise Unauthorized(str(error)) from None
-        return frozenset(Right) if caller.role.includes(Role.CONTRIBUTOR) else frozenset({Right.LISTEN})
+        return frozenset(Right) if caller.role.includes(PrincipalRole.CONTRIBUTOR) else frozenset({Right.LISTEN})
 
     # -- the management API
 
@@ -199,7 +199,7 @@ class ArmApplication:
     def _caller(self, request: Request, question: Question) -> Caller:
         """Return the caller of a request. Raises ArmError; strangers do not learn which paths exist."""
         if self._manager.is_public(question):
-            return Caller("", Role.READER)
+            return Caller("", PrincipalRole.READER)
         return self._callers.authenticate(request.headers.get("authorization"), [question.base_url])
 
     async def _body(self, request: Request, limit: int) -> bytes:

@@ -18,7 +18,7 @@ from tidegate.azure.projects.datasources.kinds import DATA_SOURCES, section_name
 from tidegate.azure.projects.files import Configuration, JobConfig, LocalInput, ProjectDescription, ProjectFunction
 from tidegate.azure.projects.model.endpoint import Endpoint, InputEndpoint
 from tidegate.azure.projects.model.project_file import ProjectFile, read_json, read_project_file, read_text, slips_of
-from tidegate.azure.projects.template import Template, is_template
+from tidegate.azure.projects.template import TemplateJob, is_template
 from tidegate.connectors.model.errors import ProjectError
 
 DESCRIPTION = "asaproj.json"
@@ -86,7 +86,7 @@ def read_project(path: Path) -> Project:
 
 
 def _of_template(path: Path) -> Project:
-    job = Template(path)
+    job = TemplateJob(path)
     return Project(
         job.name,
         path,

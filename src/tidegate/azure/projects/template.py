@@ -19,8 +19,7 @@ from tidegate.azure.projects.datasources.kinds import DATA_SOURCES
 from tidegate.azure.projects.files import JobConfig, ProjectFunction
 from tidegate.azure.projects.model.endpoint import Endpoint, InputEndpoint
 from tidegate.azure.projects.model.project_file import parse_project_file, read_json
-from tidegate.azure.templates import Evaluator, TemplateError, TemplateResource, UnknownValueError
-from tidegate.azure.templates import Template as AnyTemplate
+from tidegate.azure.templates import Evaluator, Template, TemplateError, TemplateResource, UnknownValueError
 from tidegate.connectors.model.errors import ProjectError
 
 JOB = "microsoft.streamanalytics/streamingjobs"
@@ -47,7 +46,7 @@ def is_template(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("resources"), list | dict)
 
 
-class Template:
+class TemplateJob:
     """The job in a template.
 
     Attributes:
@@ -94,7 +93,7 @@ class Template:
         undeclared = [name for name in referred if name.lower() not in known]
         notes = [f"{self._path}: the parameter '{name}' is not declared: it has no value" for name in undeclared]
         complete = {**content, "parameters": {**declared, **{name: {"type": "string"} for name in undeclared}}}
-        template = AnyTemplate(complete, _parameters(self._path), _CONSTANTS, is_deployed=False)
+        template = Template(complete, _parameters(self._path), _CONSTANTS, is_deployed=False)
         return template.resources_as_written(), notes
 
     def _config(self, properties: Mapping[str, Any]) -> JobConfig:

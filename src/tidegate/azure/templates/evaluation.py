@@ -40,7 +40,7 @@ class Looped(dict[str, Any]):
 
 
 @dataclass(slots=True)
-class Budget:
+class EvaluationBudget:
     """What may still be made: values, and characters of texts."""
 
     values: int = MAX_VALUES
@@ -59,7 +59,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EvaluationScope:
     """What the names in expressions stand for.
 
     Attributes:
@@ -80,30 +80,30 @@ class Scope:
     indexes: Mapping[str, int] = field(default_factory=dict)
     known: dict[str, Any] = field(default_factory=dict)
     pending: frozenset[str] = frozenset()
-    budget: Budget = field(default_factory=Budget)
+    budget: EvaluationBudget = field(default_factory=EvaluationBudget)
 
-    def with_index(self, name: str, index: int) -> Scope:
+    def with_index(self, name: str, index: int) -> EvaluationScope:
         """Return the scope inside a copy loop."""
         indexes = {**self.indexes, name.lower(): index, "": index}
         return replace(self, indexes=indexes, pending=frozenset())
 
-    def for_names(self) -> Scope:
+    def for_names(self) -> EvaluationScope:
         """Return a scope in which a parameter without a value is its own name, so that resources can be told apart."""
         parameters = {name: name if value is UNKNOWN else value for name, value in self.parameters.items()}
         return replace(self, parameters=parameters, known={}, pending=frozenset())
 
-    def with_runtime(self, runtime: Runtime) -> Scope:
+    def with_runtime(self, runtime: Runtime) -> EvaluationScope:
         """Return the scope once resources can be asked for; variables are evaluated anew, as they may ask for some.
 
         What is evaluated in it is a part with a budget of its own.
         """
-        return Scope(self.parameters, self.variables, self.constants, runtime, self.indexes)
+        return EvaluationScope(self.parameters, self.variables, self.constants, runtime, self.indexes)
 
 
 class Evaluator:
     """Evaluates parts of a template. Raises TemplateError for whatever is wrong."""
 
-    def __init__(self, scope: Scope, *, leaves_out_unknown: bool = False) -> None:
+    def __init__(self, scope: EvaluationScope, *, leaves_out_unknown: bool = False) -> None:
         """
         Args:
             leaves_out_unknown: whether a text whose value is not known yet is null, and no error.

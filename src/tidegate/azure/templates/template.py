@@ -12,7 +12,15 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any
 
-from tidegate.azure.templates.evaluation import MAX_COPIES, UNKNOWN, Budget, Evaluator, Looped, Scope, loop_count
+from tidegate.azure.templates.evaluation import (
+    MAX_COPIES,
+    UNKNOWN,
+    EvaluationBudget,
+    EvaluationScope,
+    Evaluator,
+    Looped,
+    loop_count,
+)
 from tidegate.azure.templates.expressions import (
     Call,
     Literal,
@@ -62,11 +70,11 @@ class TemplateResource:
     loop: str
     api_version: str
     content: Mapping[str, Any]
-    scope: Scope
+    scope: EvaluationScope
     depends_on: tuple[str, ...]
     is_existing: bool = False
 
-    def body(self, scope: Scope) -> dict[str, Any]:
+    def body(self, scope: EvaluationScope) -> dict[str, Any]:
         """Return what is sent for it, with all expressions evaluated. Raises TemplateError."""
         evaluator = Evaluator(scope)
         body: dict[str, Any] = {}
@@ -99,7 +107,7 @@ class Template:
         Args:
             content: The template.
             parameters: `{"name": {"value": …}}`.
-            constants: See `Scope`.
+            constants: See `EvaluationScope`.
             is_deployed: Whether it is deployed, and not only read: then every parameter needs a value.
 
         Raises:
@@ -123,8 +131,8 @@ class Template:
                 plain[name.lower()] = Looped(loop)
         if content.get("functions"):
             raise TemplateError("functions that a template defines are not supported")
-        self.scope = Scope({}, {}, constants)
-        self.scope = Scope(self._values(parameters), plain, constants)
+        self.scope = EvaluationScope({}, {}, constants)
+        self.scope = EvaluationScope(self._values(parameters), plain, constants)
 
     def parameters_shown(self) -> dict[str, Any]:
         """Return the parameters with their values, without those of secure ones."""
@@ -135,7 +143,7 @@ class Template:
             shown[name] = {"type": kind[:1].upper() + kind[1:], **value}
         return shown
 
-    def outputs(self, scope: Scope) -> dict[str, Any]:
+    def outputs(self, scope: EvaluationScope) -> dict[str, Any]:
         """Return the outputs, without the values of secure ones. Raises TemplateError."""
         found: dict[str, Any] = {}
         for name, output in _objects(self._content.get("outputs"), "outputs").items():
@@ -187,7 +195,7 @@ class Template:
             if "value" in part:
                 value = part["value"]
             elif "defaultValue" in declared:
-                scope = Scope(found, {}, self.scope.constants)
+                scope = EvaluationScope(found, {}, self.scope.constants)
                 try:
                     value = Evaluator(scope).value(declared["defaultValue"])
                 except UnknownValueError:
@@ -232,7 +240,7 @@ class Template:
         else:
             raise TemplateError("a copy loop has a name and a count, and is not inside another resource")
         for one in scopes:
-            scope = replace(one, budget=Budget())
+            scope = replace(one, budget=EvaluationBudget())
             condition = Evaluator(scope).value(content["condition"]) if "condition" in content else True
             if condition is not True and str(condition).lower() != "true":
                 continue
@@ -242,7 +250,12 @@ class Template:
                 yield from self._expanded(_mapping(inner, "a resource"), "", resource, scope.indexes)
 
     def _resource(
-        self, content: Mapping[str, Any], symbol: str, loop: str, parent: TemplateResource | None, scope: Scope
+        self,
+        content: Mapping[str, Any],
+        symbol: str,
+        loop: str,
+        parent: TemplateResource | None,
+        scope: EvaluationScope,
     ) -> TemplateResource:
         evaluator = Evaluator(scope.for_names())
         absent = None if self._is_deployed else _ABSENT
@@ -350,7 +363,7 @@ def _referred(resource: TemplateResource, parsed: dict[int, list[Call]]) -> Iter
         resource: One of a template.
         parsed: The calls in the content of resources, by its `id`: copies share one content.
     """
-    evaluator = Evaluator(replace(resource.scope, budget=Budget()))
+    evaluator = Evaluator(replace(resource.scope, budget=EvaluationBudget()))
 
     def calls(node: Node) -> Iterator[Call]:
         match node:

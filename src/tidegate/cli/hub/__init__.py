@@ -14,7 +14,7 @@ from tidegate.cli.hub.consumer_group import consumer_group
 from tidegate.cli.hub.event_hub import event_hub
 from tidegate.cli.hub.namespace import namespace
 from tidegate.cli.hub.publisher import publisher
-from tidegate.cli.management import Connection, NamespaceClient, connection_options
+from tidegate.cli.management import NamespaceClient, ServiceConnection, connection_options
 
 
 @click.group()
@@ -34,7 +34,7 @@ def hub(context: click.Context, /, **connection: Any) -> None:
       tidegate hub --data data eventhub list -o json
       tidegate hub authorization-rule create reader --eventhub orders --rights Listen
     """
-    context.obj = NamespaceClient(Connection(**connection).open)
+    context.obj = NamespaceClient(ServiceConnection(**connection).open)
 
 
 for noun in (namespace, event_hub, consumer_group, authorization_rule, publisher):

@@ -16,9 +16,9 @@ from tidegate.cli.management import (
     GROUP,
     SUBSCRIPTION,
     Answer,
-    Connection,
     ManagementClient,
     ManagementError,
+    ServiceConnection,
     connection_options,
     path_of,
 )
@@ -133,8 +133,8 @@ def on_service(command: Callable[..., Any]) -> Callable[..., Any]:
     @connection_options
     @functools.wraps(command)
     def with_service(*arguments: Any, **options: Any) -> Any:
-        named = {name: options.pop(name) for name in Connection.__dataclass_fields__}
-        return command(*arguments, jobs=JobsClient(Connection(**named).open()), **options)
+        named = {name: options.pop(name) for name in ServiceConnection.__dataclass_fields__}
+        return command(*arguments, jobs=JobsClient(ServiceConnection(**named).open()), **options)
 
     return with_service
 

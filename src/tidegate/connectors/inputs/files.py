@@ -24,7 +24,7 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tidegate.blobs import Blob, BlobError, BlobSource, Place, open_source
+from tidegate.blobs import Blob, BlobError, BlobSource, PathMatch, open_source
 from tidegate.connectors.inputs.file_settings import FileSettings
 from tidegate.connectors.inputs.hub_log import earlier_of_device
 from tidegate.connectors.inputs.kinds import (
@@ -489,7 +489,7 @@ class FilesLog:
             self._looked_at_s = float("-inf")
             raise InputUnavailableError(str(error)) from error
         self._listed_at_s = self._looked_at_s
-        new: list[tuple[Blob, Place]] = []
+        new: list[tuple[Blob, PathMatch]] = []
         for blob, place in found:
             known = self._known.get(blob.name)
             if known is None:
@@ -532,7 +532,7 @@ class FilesLog:
         named = self._pattern.has_partition or self._definition.format == CAPTURE
         return [] if named else [_ONLY_PARTITION]
 
-    def _partition(self, blob: Blob, place: Place) -> str:
+    def _partition(self, blob: Blob, place: PathMatch) -> str:
         if place.partition is not None:
             return str(int(place.partition))
         if self._definition.format != CAPTURE:
@@ -546,7 +546,7 @@ class FilesLog:
             )
         return str(int(first))
 
-    def _of_partition(self, blob: Blob, place: Place) -> tuple[str, list[TakenFile]]:
+    def _of_partition(self, blob: Blob, place: PathMatch) -> tuple[str, list[TakenFile]]:
         partition = self._partition(blob, place)
         if partition not in self._files:
             raise InputError(
@@ -556,7 +556,7 @@ class FilesLog:
             )
         return partition, self._files[partition]
 
-    def _in_order(self, settled: Iterable[tuple[Blob, Place]]) -> Iterator[TakenFile]:
+    def _in_order(self, settled: Iterable[tuple[Blob, PathMatch]]) -> Iterator[TakenFile]:
         for blob, place in settled:
             partition, before = self._of_partition(blob, place)
             form = self._definition.file_format(blob.name, self._limits)
@@ -598,7 +598,7 @@ class FilesLog:
             self._definition.arrival_column,
         )
 
-    def _captured(self, settled: Iterable[tuple[Blob, Place]]) -> Iterator[TakenFile]:
+    def _captured(self, settled: Iterable[tuple[Blob, PathMatch]]) -> Iterator[TakenFile]:
         """Yield files of Capture in the order of their own numbers, which must have no gaps."""
         found = []
         for blob, place in settled:

@@ -58,7 +58,7 @@ def _found_shape(relation: plan.Relation, known: _Known) -> Shape | None:
     match relation:
         case plan.Filter(source=source):
             return _shape_of(source, known)
-        case plan.Step(relation=step):
+        case plan.StepReference(relation=step):
             return _shape_of(step, known)
         case plan.Union(sources=sources):
             shapes = [_shape_of(source, known) for source in sources]
@@ -127,7 +127,7 @@ def _type_of_column(name: str, origin: plan.Relation | None, known: _Known) -> T
 def _origin(relation: plan.Relation, source: str | None) -> plan.Relation | None:
     """Return the input or step that a column of a FROM belongs to; None if that is something else."""
     match relation:
-        case plan.Input(alias=alias) | plan.Step(alias=alias):
+        case plan.Input(alias=alias) | plan.StepReference(alias=alias):
             return relation if source is None or alias.lower() == source.lower() else None
         case plan.Filter(source=below) | plan.Temporal(source=below) | plan.Apply(source=below):
             return _origin(below, source)

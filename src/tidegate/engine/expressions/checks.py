@@ -72,7 +72,7 @@ def _check_partitions(relation: plan.Relation) -> None:
 
 def _partitions_of(relation: plan.Relation) -> Iterator[tuple[str, plan.Column]]:
     """Yield the aliases of a FROM that are partitioned, each with its key."""
-    if isinstance(relation, (plan.Input, plan.Step)):
+    if isinstance(relation, (plan.Input, plan.StepReference)):
         if relation.partition_by is not None:
             yield relation.alias.lower(), relation.partition_by
         return

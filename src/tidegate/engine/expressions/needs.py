@@ -50,7 +50,7 @@ def _collect(relation: plan.Relation, select: _Select, needs: dict[str, Need], s
         case plan.Input():
             _of_input(relation, select, needs.setdefault(relation.name.lower(), Need()))
             return
-        case plan.Step():
+        case plan.StepReference():
             if id(relation.relation) not in seen:
                 seen.add(id(relation.relation))
                 _collect(relation.relation, _Select(), needs, seen)

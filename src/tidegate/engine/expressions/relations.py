@@ -31,7 +31,7 @@ from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.walking import folded, relations_in, sources_of
 
-STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
+STATELESS = (plan.Input, plan.StepReference, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
 
 
 class ReferenceJoins(Protocol):
@@ -73,7 +73,7 @@ class Evaluation:
         match relation:
             case plan.Join():
                 return self._reference.join(relation, frame, self._failures)
-            case plan.Step(alias=alias):
+            case plan.StepReference(alias=alias):
                 return frame.with_sources({alias.lower(): frame.selected()})
             case plan.Filter(predicate=predicate):
                 condition = evaluate(predicate, frame)
@@ -226,7 +226,7 @@ def columns_of(relation: plan.Relation, known: dict[int, Names] | None = None) -
     match relation:
         case plan.Input(alias=alias):
             return {alias.lower(): (None,)}
-        case plan.Step(alias=alias):
+        case plan.StepReference(alias=alias):
             return {alias.lower(): selected_names(relation.relation, known)}
         case plan.Temporal(alias=alias, calls=calls):
             values = tuple(map(str, range(len(calls))))

@@ -11,7 +11,7 @@ from datetime import date
 
 import numpy as np
 
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.functions.operators import Arithmetic, arithmetic
 from tidegate.engine.values.vectors import Datetime, Failure, Int64Array, Kind, Reason, Vector
 from tidegate.ordering import (
@@ -25,7 +25,7 @@ from tidegate.ordering import (
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
 from tidegate.sql.plan.nodes import Type
 
-_DATES = Group("Date and time")
+_DATES = FunctionGroup("Date and time")
 
 _TICKS = {
     "week": 7 * TICKS_PER_DAY,

@@ -83,7 +83,7 @@ TABLES: dict[str, DeclaredTable] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FunctionGroup:
     """The functions under one heading of the documentation."""
 
     title: str

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.functions.geometries import Geometries, geometries, meet_too_often, moved
 from tidegate.engine.values.budget import MOST_EDGE_PAIRS
 from tidegate.engine.values.vectors import BoolArray, Failure, FloatArray, Kind, Reason, Vector
 from tidegate.sql.plan.nodes import Type
 
-_GEOGRAPHY = Group("Geography")
+_GEOGRAPHY = FunctionGroup("Geography")
 
 _NOT_A_GEOMETRY = Failure(Reason.OPERAND_TYPE)
 _OUT_OF_DOMAIN = Failure(Reason.OUT_OF_DOMAIN)

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from tidegate.engine.functions import operators
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.functions.like_patterns import is_costly, like_pattern
 from tidegate.engine.functions.operators import Arithmetic, Bitwise, Comparison, Connective
 from tidegate.engine.values import conversions
@@ -28,8 +28,8 @@ from tidegate.sql.plan.catalog import (
 )
 from tidegate.sql.plan.nodes import Type
 
-_OPERATOR = Group("Operators")
-_NULL = Group("NULL")
+_OPERATOR = FunctionGroup("Operators")
+_NULL = FunctionGroup("NULL")
 
 _SIGNS = {
     Arithmetic.ADD: "+",

@@ -10,13 +10,13 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
 
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.functions.operators import as_floats, finite_floats
 from tidegate.engine.values.vectors import Failure, FloatArray, Int64Array, Kind, Reason, Vector
 from tidegate.sql.plan.catalog import number_type
 from tidegate.sql.plan.nodes import Type
 
-_NUMBERS = Group("Mathematics")
+_NUMBERS = FunctionGroup("Mathematics")
 
 _OVERFLOW = Failure(Reason.OVERFLOW)
 _OUT_OF_DOMAIN = Failure(Reason.OUT_OF_DOMAIN)

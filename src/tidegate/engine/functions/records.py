@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.decoding.decoded import path_value
-from tidegate.engine.functions.declarations import Group, applied
+from tidegate.engine.functions.declarations import FunctionGroup, applied
 from tidegate.engine.values.conversions import parse_json
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
 from tidegate.sql.plan.nodes import Type
 from tidegate.sql.plan.signatures import ArgumentKind
 
-_NESTED = Group("Arrays, records, JSON")
-_CONVERSION = Group("Conversion")
-_METADATA = Group("Metadata")
+_NESTED = FunctionGroup("Arrays, records, JSON")
+_CONVERSION = FunctionGroup("Conversion")
+_METADATA = FunctionGroup("Metadata")
 
 _TYPE_NAMES = {
     Kind.BIGINT: "bigint",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.declarations import FunctionGroup
 from tidegate.engine.functions.like_patterns import is_costly, like_pattern
 from tidegate.engine.functions.regular_expressions import find_each
 from tidegate.engine.values.budget import LONGEST_TEXT_BYTES
@@ -25,7 +25,7 @@ _WHITE_SPACE = "".join(
 ) + chr(0x3000)
 """What LTRIM, RTRIM and TRIM remove ("White-space characters" on their pages); not only blanks, as in T-SQL."""
 
-_TEXT = Group("Text")
+_TEXT = FunctionGroup("Text")
 
 
 @_TEXT.by_rows(

@@ -427,7 +427,7 @@ def _span(join: plan.Join, bound: plan.TimeBound) -> tuple[int, int]:
 def aliases_of(relation: plan.Relation) -> set[str]:
     """Return the aliases of a FROM, in lower case."""
     match relation:
-        case plan.Input(alias=alias) | plan.Step(alias=alias) | plan.Match(alias=alias):
+        case plan.Input(alias=alias) | plan.StepReference(alias=alias) | plan.Match(alias=alias):
             return {alias.lower()}
         case plan.Apply(alias=alias):
             return aliases_of(relation.source) | {alias.lower()}

@@ -106,7 +106,7 @@ def _found(relation: plan.Relation, seen: dict[int, Carriers | None]) -> Carrier
     match relation:
         case plan.Input(alias=alias, over=over):
             return tuple(frozenset([_of_source(fold(key), alias.lower())]) for key in over)
-        case plan.Step(alias=alias):
+        case plan.StepReference(alias=alias):
             inner = _carriers(relation.relation, seen)
             return inner and tuple(_renamed(keys, alias.lower()) for keys in inner)
         case plan.Join(reference=False):

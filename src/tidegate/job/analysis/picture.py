@@ -9,7 +9,7 @@ from math import atan2, degrees
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.job.analysis.picture_dots import INK, KINDS, UNREADABLE, Frame, Kind, draw_dots, glyph, kinds_of
+from tidegate.job.analysis.picture_dots import INK, KINDS, UNREADABLE, DotKind, PlotArea, draw_dots, glyph, kinds_of
 from tidegate.job.analysis.time_axis import days, marks
 from tidegate.ordering.policy import Policy
 from tidegate.ordering.ticks import NO_TIME, TICKS_PER_SECOND, Times
@@ -89,7 +89,7 @@ def _frame(
     stamps: Stamps,
     placed: npt.NDArray[np.bool_],
     edges: tuple[float, float, float, float],
-) -> Frame:
+) -> PlotArea:
     left, top, right, bottom = edges
     arrivals = arrival[arrival != NO_TIME]
     first_arrival, last_arrival = _span(arrivals)
@@ -104,7 +104,7 @@ def _frame(
         if len(within):
             first, last = min(first, int(within.min())), max(last, int(within.max()))
     wide, high = max(1, (last_arrival - first_arrival) // 40), max(1, (last - first) // 25)
-    return Frame(left, top, right, bottom, first_arrival - wide, last_arrival + wide, first - high, last + high)
+    return PlotArea(left, top, right, bottom, first_arrival - wide, last_arrival + wide, first - high, last + high)
 
 
 def _span(times: Times) -> tuple[int, int]:
@@ -114,7 +114,7 @@ def _span(times: Times) -> tuple[int, int]:
     return (first, last) if first < last else (first - TICKS_PER_SECOND, last + TICKS_PER_SECOND)
 
 
-def _axes(frame: Frame) -> list[str]:
+def _axes(frame: PlotArea) -> list[str]:
     parts = []
     for mark in marks(frame.first_arrival, frame.last_arrival, int((frame.right - frame.left) // 80)):
         x = float(frame.x(np.array([mark.ticks]))[0])
@@ -137,7 +137,7 @@ def _axes(frame: Frame) -> list[str]:
     return parts
 
 
-def _bounds(frame: Frame, policy: Policy | None) -> list[str]:
+def _bounds(frame: PlotArea, policy: Policy | None) -> list[str]:
     """Draw where event time equals arrival, and how far from it the policy lets an event be."""
     lines = [(0, "event time = arrival")]
     if policy is not None and policy.early_ticks is not None:
@@ -169,7 +169,7 @@ def _bounds(frame: Frame, policy: Policy | None) -> list[str]:
     return parts
 
 
-def _watermarks(frame: Frame, arrival: Times, stamps: Stamps, timelines: Sequence[str] | None) -> list[str]:
+def _watermarks(frame: PlotArea, arrival: Times, stamps: Stamps, timelines: Sequence[str] | None) -> list[str]:
     if timelines is None:
         path = _steps(frame, arrival, stamps.watermark)
         return (
@@ -200,7 +200,7 @@ def _watermarks(frame: Frame, arrival: Times, stamps: Stamps, timelines: Sequenc
     return parts
 
 
-def _steps(frame: Frame, arrival: Times, watermark: Times) -> str:
+def _steps(frame: PlotArea, arrival: Times, watermark: Times) -> str:
     """Return the path of a watermark that is constant between events; at most one step a pixel column."""
     promised = np.flatnonzero(watermark != NO_TIME)
     if not len(promised):
@@ -216,7 +216,7 @@ def _steps(frame: Frame, arrival: Times, watermark: Times) -> str:
 
 def _legend(kinds: Flags, width: int) -> tuple[str, float]:
     """Return the SVG of the legend below the subtitle, and its height."""
-    entries: list[tuple[Kind | None, str]] = []
+    entries: list[tuple[DotKind | None, str]] = []
     for number, kind in enumerate(KINDS):
         count = int((kinds == number).sum())
         if count:

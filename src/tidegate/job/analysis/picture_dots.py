@@ -38,7 +38,7 @@ Pixels = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class Kind:
+class DotKind:
     """A kind of event: what the legend calls it, its colour, and whether it is kept, moved or lost."""
 
     name: str
@@ -47,18 +47,18 @@ class Kind:
 
 
 KINDS = (
-    Kind("in time", "#0072b2", OK),
-    Kind("out of order, adjusted", "#e69f00", ADJUSTED),
-    Kind("late, adjusted", "#cc79a7", ADJUSTED),
-    Kind("out of order, dropped", "#b87900", DROPPED),
-    Kind("late, dropped", "#a8467c", DROPPED),
-    Kind("early, dropped", "#d55e00", DROPPED),
+    DotKind("in time", "#0072b2", OK),
+    DotKind("out of order, adjusted", "#e69f00", ADJUSTED),
+    DotKind("late, adjusted", "#cc79a7", ADJUSTED),
+    DotKind("out of order, dropped", "#b87900", DROPPED),
+    DotKind("late, dropped", "#a8467c", DROPPED),
+    DotKind("early, dropped", "#d55e00", DROPPED),
 )
 UNREADABLE = len(KINDS)
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlotArea:
     """The plot's rectangle in pixels and the times at its edges."""
 
     left: float
@@ -96,7 +96,7 @@ def kinds_of(stamps: Stamps) -> Flags:
     return np.select(conditions, [UNREADABLE, 5, 2, 4, 1, 3], default=0).astype(np.uint8)
 
 
-def draw_dots(frame: Frame, event_time: Times, arrival: Times, stamps: Stamps, kinds: Flags) -> tuple[str, int]:
+def draw_dots(frame: PlotArea, event_time: Times, arrival: Times, stamps: Stamps, kinds: Flags) -> tuple[str, int]:
     """Draw all dots that can be placed; return their SVG and how many there are."""
     shown = np.flatnonzero(kinds != UNREADABLE)
     x = frame.x(arrival[shown])
@@ -129,13 +129,13 @@ def draw_dots(frame: Frame, event_time: Times, arrival: Times, stamps: Stamps, k
     return "\n".join(parts), len(drawn)
 
 
-def glyph(kind: Kind, x: float, y: float) -> str:
+def glyph(kind: DotKind, x: float, y: float) -> str:
     """Draw a kind as the legend shows it, in a space 28 wide and 12 high around the point (x + 14, y)."""
     body = _dot(kind, x + 14, y + 5, y - 5, 3.5, "") if kind.fate == ADJUSTED else _dot(kind, x + 14, y, y, 4.5, "")
     return f'<g fill="{kind.colour}" stroke="{kind.colour}">{body}</g>'
 
 
-def _dot(kind: Kind, x: float, own: float, stamped: float, radius: float, arrow: str) -> str:
+def _dot(kind: DotKind, x: float, own: float, stamped: float, radius: float, arrow: str) -> str:
     if kind.fate == DROPPED:
         r = radius
         return (
@@ -153,7 +153,7 @@ def _dot(kind: Kind, x: float, own: float, stamped: float, radius: float, arrow:
     )
 
 
-def _numbers(frame: Frame, numbers: npt.NDArray[np.intp], x: Pixels, y: Pixels) -> list[str]:
+def _numbers(frame: PlotArea, numbers: npt.NDArray[np.intp], x: Pixels, y: Pixels) -> list[str]:
     """Draw each event's number beside its dot; dots in the same place share one text."""
     together: dict[tuple[int, int], list[int]] = {}
     for i in range(len(numbers)):
@@ -183,6 +183,6 @@ def _thinned(kinds: Flags, x: Pixels, own: Pixels, stamped: Pixels) -> npt.NDArr
     return chosen
 
 
-def _told(event: int, event_time: Times, stamps: Stamps, kind: Kind) -> str:
+def _told(event: int, event_time: Times, stamps: Stamps, kind: DotKind) -> str:
     told = f"event {event + 1}: {format_time(int(event_time[event]))}, {kind.name}"
     return f"{told} to {format_time(int(stamps.system_timestamp[event]))}" if kind.fate == ADJUSTED else told

@@ -149,9 +149,9 @@ class _Making:
         self._seen: set[int] = set()
 
     def node(self, relation: plan.Relation) -> PlanNode:
-        if isinstance(relation, plan.Step) and id(relation.relation) in self._seen:
+        if isinstance(relation, plan.StepReference) and id(relation.relation) in self._seen:
             return PlanNode(line(relation), not is_local(relation), repeated=True)
-        if isinstance(relation, plan.Step):
+        if isinstance(relation, plan.StepReference):
             self._seen.add(id(relation.relation))
         return PlanNode(
             _resolved(relation),

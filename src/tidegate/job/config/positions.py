@@ -28,7 +28,7 @@ _OPENING, _CLOSING = "[{", "]}"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeySpan:
     """A key and its value: offsets in the text."""
 
     key: int
@@ -40,7 +40,7 @@ class Place:
 class Positions:
     """The places of a file's keys, by their path."""
 
-    def __init__(self, text: str, places: dict[Path, Place]) -> None:
+    def __init__(self, text: str, places: dict[Path, KeySpan]) -> None:
         self.text = text
         self._places = places
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
@@ -53,7 +53,7 @@ class Positions:
             reading.read()
         return cls(text, reading.places)
 
-    def place(self, path: tuple[int | str, ...]) -> Place | None:
+    def place(self, path: tuple[int | str, ...]) -> KeySpan | None:
         """Return the place of a setting or, if it is absent, of the table it belongs in; None for the file itself."""
         words = tuple(map(str, path))
         for length in range(len(words), 0, -1):
@@ -80,7 +80,7 @@ class _Lost(Exception):
 class _Toml:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.places: dict[Path, Place] = {}
+        self.places: dict[Path, KeySpan] = {}
         self._at = 0
 
     def read(self) -> None:
@@ -97,7 +97,7 @@ class _Toml:
                 self._at = closing + 1
                 while self.text.startswith("]", self._at):
                     self._at += 1
-                self.places.setdefault(table, Place(start, self._at, start, self._at))
+                self.places.setdefault(table, KeySpan(start, self._at, start, self._at))
             else:
                 self._pair(table)
             self._skip(_SPACE)
@@ -113,7 +113,7 @@ class _Toml:
         self._skip(_BLANK)
         value = self._at
         self._value(path)
-        self.places[path] = Place(start, end, value, self._at)
+        self.places[path] = KeySpan(start, end, value, self._at)
 
     def _key(self) -> Path:
         words = []
@@ -183,7 +183,7 @@ class _Toml:
 class _Json:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.places: dict[Path, Place] = {}
+        self.places: dict[Path, KeySpan] = {}
 
     def read(self) -> None:
         self._value(self._after(0), ())
@@ -211,7 +211,7 @@ class _Json:
                 raise _Lost
             value = self._after(colon + 1)
             end = self._value(value, inner)
-            self.places[inner] = Place(at, key.end(), value, end)
+            self.places[inner] = KeySpan(at, key.end(), value, end)
             at = self._next(end)
         return at + 1
 
@@ -220,7 +220,7 @@ class _Json:
         number = 0
         while not self.text.startswith("]", at):
             end = self._value(at, (*path, str(number)))
-            self.places.setdefault((*path, str(number)), Place(at, end, at, end))
+            self.places.setdefault((*path, str(number)), KeySpan(at, end, at, end))
             number += 1
             at = self._next(end)
         return at + 1

@@ -25,7 +25,7 @@ from tidegate.job.config.definition import EventOrdering, JobDefinition, problem
 from tidegate.job.config.environment import kept, not_set, reference_to
 from tidegate.job.config.function_definitions import FunctionDefinition, function_definition
 from tidegate.job.config.model_definitions import OnnxDefinition
-from tidegate.job.config.positions import Place, Positions
+from tidegate.job.config.positions import KeySpan, Positions
 from tidegate.job.prepare.functions import JobFunction, check_calls, registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.job.prepare.opening import reference_definitions
@@ -261,7 +261,7 @@ class _JobFile:
         self._findings += findings if place is None else [self._moved(one, place) for one in findings]
         return query if definition is not None else None
 
-    def _query_text(self, content: dict[str, Any]) -> tuple[str, str, Place | None] | None:
+    def _query_text(self, content: dict[str, Any]) -> tuple[str, str, KeySpan | None] | None:
         """Return the query, the file that holds it, and the place of its value in the job file."""
         query, named = content.get("query"), content.get("query_file")
         if isinstance(query, str):
@@ -276,7 +276,7 @@ class _JobFile:
             self._at(("query_file",), "file", f"cannot read {path}: {reason}")
             return None
 
-    def _moved(self, finding: Finding, place: Place) -> Finding:
+    def _moved(self, finding: Finding, place: KeySpan) -> Finding:
         """Turn a finding in the query into one in the job file that holds it."""
         quoted = self._text[place.value : place.value_end]
         mark = next((mark for mark in ('"""', "'''", '"', "'") if quoted.startswith(mark)), "")

@@ -96,8 +96,8 @@ def side_output_problems(
 
 def _obstacle_to_early_results(relation: plan.Relation) -> str | None:
     """Return why the rows of a relation have no early results, or None if they do."""
-    while isinstance(relation, plan.Project | plan.Filter | plan.Step):
-        relation = relation.relation if isinstance(relation, plan.Step) else relation.source
+    while isinstance(relation, plan.Project | plan.Filter | plan.StepReference):
+        relation = relation.relation if isinstance(relation, plan.StepReference) else relation.source
     if not isinstance(relation, plan.Aggregate):
         return f"its rows come from {_KINDS.get(type(relation), 'an input')}, not from a window"
     if not is_local(relation.source):

@@ -35,7 +35,7 @@ class Series:
 Produce = Callable[[Series], str]
 
 
-class Template:
+class EventTemplate:
     """A text with placeholders, read once and filled for each event."""
 
     def __init__(self, text: str) -> None:

@@ -224,7 +224,7 @@ Cursor = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ReadBudget:
     """What one request may read: events, and seconds."""
 
     events: int = 200_000
@@ -327,7 +327,7 @@ def parse_time_ms(value: str) -> int:
 
 
 def read_forwards(
-    partitions: Sequence[Partition], cursor: Cursor, limit: int, match: Match | None, budget: Budget
+    partitions: Sequence[Partition], cursor: Cursor, limit: int, match: Match | None, budget: ReadBudget
 ) -> Browsed:
     """Return the first `limit` matching events from a cursor on. Raises LogError."""
     reading = _Reading(match, budget)
@@ -358,7 +358,7 @@ def read_forwards(
 
 
 def read_backwards(
-    partitions: Sequence[Partition], before: Cursor, limit: int, match: Match | None, budget: Budget
+    partitions: Sequence[Partition], before: Cursor, limit: int, match: Match | None, budget: ReadBudget
 ) -> Browsed:
     """Return the last `limit` matching events before a cursor; a partition without one is read from its end.
 
@@ -395,7 +395,7 @@ def read_backwards(
 class _Reading:
     """One request's reads, counted against its budget."""
 
-    def __init__(self, match: Match | None, budget: Budget) -> None:
+    def __init__(self, match: Match | None, budget: ReadBudget) -> None:
         self._match = match
         self._budget = budget
         self._deadline_s = budget.monotonic_s() + budget.seconds

@@ -43,7 +43,7 @@ from tidegate.portal.jobs.sections import INPUT_TITLES, OUTPUT_TITLES, TITLES, S
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
 from tidegate.portal.web.handling import Act, Desk, Load, integer_of, tags_of, text_of
 from tidegate.portal.web.rendering import JSON_SUFFIX
-from tidegate.portal.web.sessions import Role, Visitor
+from tidegate.portal.web.sessions import Visitor, VisitorRole
 from tidegate.service import JobResource, Jobs, JobState
 
 JOB = "/jobs/{job}"
@@ -66,7 +66,7 @@ class JobPages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        reader, contributor, owner = Role.READER, Role.CONTRIBUTOR, Role.OWNER
+        reader, contributor, owner = VisitorRole.READER, VisitorRole.CONTRIBUTOR, VisitorRole.OWNER
         return [
             self._data("/jobs/words.json", self._words),
             *self._page("/jobs/new", "job_new.html", self._new),
@@ -122,7 +122,7 @@ class JobPages:
     def _data(self, path: str, load: Load) -> BaseRoute:
         return self._desk.data(path, served(load))
 
-    def _action(self, path: str, act: Act, needed: Role) -> BaseRoute:
+    def _action(self, path: str, act: Act, needed: VisitorRole) -> BaseRoute:
         return self._desk.action(path, served(act), needed)
 
     def _job(self, request: Request) -> JobResource:

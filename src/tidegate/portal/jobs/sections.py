@@ -20,7 +20,7 @@ from tidegate.hub.errors import ArgumentError, NotFound
 from tidegate.portal.jobs.changes import Change, Conflict, served
 from tidegate.portal.jobs.workbench_client import WorkbenchClient
 from tidegate.portal.web.handling import Desk, text_of
-from tidegate.portal.web.sessions import Role, Visitor
+from tidegate.portal.web.sessions import Visitor, VisitorRole
 from tidegate.service import JobDocument, Jobs
 from tidegate.service.secrets import is_secret_of, says_where
 
@@ -88,10 +88,10 @@ class SectionRoutes:
             desk.data("/jobs/kinds.json", served(self._kinds)),
             desk.data("/jobs/{job}/inputs/{name}/sample.json", served(self._input_sample)),
             desk.data("/jobs/{job}/outputs/{name}/sample.json", served(self._output_sample)),
-            desk.action("/jobs/{job}/functions/{name}/try", served(self._try), Role.CONTRIBUTOR),
-            desk.action(f"{_PATH}/delete", served(self._remove), Role.OWNER),
-            desk.action(f"{_PATH}/test", served(self._test), Role.OWNER),
-            desk.action(_PATH, served(self._put), Role.OWNER),
+            desk.action("/jobs/{job}/functions/{name}/try", served(self._try), VisitorRole.CONTRIBUTOR),
+            desk.action(f"{_PATH}/delete", served(self._remove), VisitorRole.OWNER),
+            desk.action(f"{_PATH}/test", served(self._test), VisitorRole.OWNER),
+            desk.action(_PATH, served(self._put), VisitorRole.OWNER),
         ]
 
     # -- changing

@@ -21,10 +21,10 @@ from tidegate.portal.pages.hub_management import (
 )
 from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, kafka_group_rows, partition_rows
 from tidegate.portal.pages.namespace import policy_rows
-from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
+from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, ThroughputCharts
 from tidegate.portal.web.handling import Desk, text_of
 from tidegate.portal.web.rendering import iso_of_ms
-from tidegate.portal.web.sessions import Forbidden, Role, Visitor
+from tidegate.portal.web.sessions import Forbidden, Visitor, VisitorRole
 
 HUB = "/eventhubs/{hub}"
 Model = TypeVar("Model", bound=BaseModel)
@@ -33,7 +33,7 @@ Model = TypeVar("Model", bound=BaseModel)
 class EventHubPages:
     """The handlers of a hub's page and of the changes that it offers."""
 
-    def __init__(self, desk: Desk, throughput: Throughput) -> None:
+    def __init__(self, desk: Desk, throughput: ThroughputCharts) -> None:
         self._desk = desk
         self._throughput = throughput
         hub = desk.http.hub
@@ -43,7 +43,7 @@ class EventHubPages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        desk, manager = self._desk, Role.MANAGER
+        desk, manager = self._desk, VisitorRole.MANAGER
         return [
             desk.data(f"{HUB}/throughput.json", self._chart),
             desk.action("/eventhubs", self._create, manager),
@@ -51,7 +51,7 @@ class EventHubPages:
             desk.action(f"{HUB}/delete", self._delete, manager),
             desk.action(f"{HUB}/consumergroups", self._create_group, manager),
             desk.action(f"{HUB}/consumergroups/{{group}}/delete", self._delete_group, manager),
-            desk.action(f"{HUB}/connection-string", self._connection_string, Role.READER),
+            desk.action(f"{HUB}/connection-string", self._connection_string, VisitorRole.READER),
             *desk.page(HUB, "event_hub.html", self._show),
         ]
 
@@ -132,7 +132,7 @@ def _check_capture(visitor: Visitor, body: Any) -> None:
     """Raise Forbidden if someone who is no owner decides where this machine writes files."""
     capture = body.get("capture") if isinstance(body, dict) else None
     if isinstance(capture, dict) and capture.get("destination") is not None:
-        visitor.check(Role.OWNER)
+        visitor.check(VisitorRole.OWNER)
 
 
 def _range(request: Request) -> str:

@@ -25,8 +25,8 @@ from tidegate.portal.events.placeholders import PLACEHOLDERS, SAMPLES
 from tidegate.portal.events.reading import (
     MAX_EVENTS,
     Browsed,
-    Budget,
     Match,
+    ReadBudget,
     StoredEvent,
     body_of,
     chosen_partitions,
@@ -39,11 +39,11 @@ from tidegate.portal.events.reading import (
     starting_cursor,
 )
 from tidegate.portal.events.searching import parse_search
-from tidegate.portal.events.sending import MAX_RATE, Composition, Generators, Sender, repeat_of
+from tidegate.portal.events.sending import MAX_RATE, Composition, EventSender, Generators, repeat_of
 from tidegate.portal.pages.event_hub import HUB
 from tidegate.portal.web.handling import Desk, integer_of, text_of
 from tidegate.portal.web.rendering import iso_of_ms, security_headers
-from tidegate.portal.web.sessions import Role, Visitor
+from tidegate.portal.web.sessions import Visitor, VisitorRole
 from tidegate.schemas import SchemaError, SchemaFormat, SchemaText
 from tidegate.schemas import protobuf as protobuf_schemas
 
@@ -84,7 +84,7 @@ class ExplorerPages:
         self._now_s = now_s
         hub = desk.http.hub
         self._namespace = hub.namespace
-        self._sender = Sender(hub.namespace, hub.completions)
+        self._sender = EventSender(hub.namespace, hub.completions)
         self._generators = Generators(self._sender)
 
     async def end(self) -> None:
@@ -93,15 +93,15 @@ class ExplorerPages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        desk, sender = self._desk, Role.CONTRIBUTOR
+        desk, sender = self._desk, VisitorRole.CONTRIBUTOR
         return [
-            desk.action("/samples", self._start_sample, Role.MANAGER),
+            desk.action("/samples", self._start_sample, VisitorRole.MANAGER),
             desk.data(f"{HUB}/events.json", self._events),
             desk.download(f"{HUB}/events/download", self._download),
             desk.download(f"{HUB}/events/{{partition}}/{{number:int}}/body", self._body),
             desk.data(f"{HUB}/events/{{partition}}/{{number:int}}.json", self._event),
             desk.data(f"{HUB}/events/{{partition}}/{{number:int}}/decoded.json", self._decoded),
-            desk.action(f"{HUB}/preview", self._preview, Role.READER),
+            desk.action(f"{HUB}/preview", self._preview, VisitorRole.READER),
             desk.action(f"{HUB}/send", self._send, sender),
             desk.data(f"{HUB}/generators.json", self._list_generators),
             desk.action(f"{HUB}/generators", self._start_generator, sender),
@@ -140,7 +140,7 @@ class ExplorerPages:
         partitions = chosen_partitions(hub, query.get("partition", ""))
         match = parse_search(query.get("search", ""))
         limit = integer_of({"limit": query.get("limit") or DEFAULT_EVENTS}, "limit", DEFAULT_EVENTS, 1, MAX_EVENTS)
-        browsed = await run_in_threadpool(_browse, partitions, query, limit, match, Budget())
+        browsed = await run_in_threadpool(_browse, partitions, query, limit, match, ReadBudget())
         return {
             "events": [describe(event) for event in browsed.events],
             "forward": cursor_text(browsed.forward),
@@ -252,7 +252,7 @@ class ExplorerPages:
 
 
 def _browse(
-    partitions: Sequence[Partition], query: Mapping[str, str], limit: int, match: Match | None, budget: Budget
+    partitions: Sequence[Partition], query: Mapping[str, str], limit: int, match: Match | None, budget: ReadBudget
 ) -> Browsed:
     """Read what a query asks for: after or before a cursor, from a position on, or the newest events."""
     if query.get("after"):
@@ -306,7 +306,7 @@ def _all_events(
 ) -> Iterator[StoredEvent]:
     ends = {one.partition_id: one.log.next_sequence_number for one in partitions}
     while limit > 0:
-        page = read_forwards(partitions, cursor, min(limit, MAX_EVENTS), match, Budget())
+        page = read_forwards(partitions, cursor, min(limit, MAX_EVENTS), match, ReadBudget())
         yield from page.events
         limit -= len(page.events)
         cursor = page.forward

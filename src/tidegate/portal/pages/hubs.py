@@ -9,7 +9,7 @@ from tidegate.hub.cluster_groups import ClusterGroups
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.group_offsets import GroupOffsets
 from tidegate.hub.partition import Partition
-from tidegate.portal.pages.throughput import Throughput
+from tidegate.portal.pages.throughput import ThroughputCharts
 from tidegate.portal.web.rendering import iso_of_ms
 
 
@@ -33,7 +33,7 @@ def hub_summary(hub: EventHub) -> dict[str, Any]:
     }
 
 
-def partition_rows(hub: EventHub, throughput: Throughput) -> list[dict[str, Any]]:
+def partition_rows(hub: EventHub, throughput: ThroughputCharts) -> list[dict[str, Any]]:
     """Return the state of each partition. Raises LogError."""
     rows = []
     for partition in hub.partitions:

@@ -14,7 +14,7 @@ from tidegate.hub.config import MAX_THROUGHPUT_UNITS
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.namespace import Namespace
 from tidegate.portal.web.handling import Desk, tags_of, text_of
-from tidegate.portal.web.sessions import Forbidden, Role, Visitor
+from tidegate.portal.web.sessions import Forbidden, Visitor, VisitorRole
 
 _LEVELS = ("/namespace", "/eventhubs/{hub}")
 _KEYS = ("primary", "secondary")
@@ -56,7 +56,7 @@ class NamespacePages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        desk, manager = self._desk, Role.MANAGER
+        desk, manager = self._desk, VisitorRole.MANAGER
         of_levels = [
             desk.action(f"{level}/policies{path}", act, manager)
             for level in _LEVELS
@@ -105,7 +105,7 @@ class NamespacePages:
         level = self._level(request)
         rule = self._namespace.access.rule_table.rule(request.path_params["policy"], level)
         if is_root_rule(rule.name, level):
-            visitor.check(Role.OWNER)
+            visitor.check(VisitorRole.OWNER)
         return level, rule
 
     async def _keys(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ class NamespacePages:
     async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         level, name = self._level(request), text_of(body, "name").strip()
         if is_root_rule(name, level):
-            visitor.check(Role.OWNER)
+            visitor.check(VisitorRole.OWNER)
         rule = AccessRule.create(name, _rights(body))
         await run_in_threadpool(self._namespace.management.create_access_rule, rule, level)
         return {"name": name}

@@ -15,7 +15,7 @@ from tidegate.hub.event_hub import EventHub
 from tidegate.log import Storage
 from tidegate.portal.pages.explorer import SAMPLE_HUB
 from tidegate.portal.pages.hubs import hub_summary
-from tidegate.portal.pages.throughput import Throughput
+from tidegate.portal.pages.throughput import ThroughputCharts
 from tidegate.portal.web.handling import Desk, integer_of
 from tidegate.portal.web.rendering import natural
 from tidegate.portal.web.sessions import Visitor
@@ -50,7 +50,7 @@ _LITTLE_DISK = 0.05
 _SPARK_RANGE = "5m"
 
 
-def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) -> list[BaseRoute]:
+def overview_routes(desk: Desk, throughput: ThroughputCharts, jobs: JobList | None) -> list[BaseRoute]:
     """Return the routes of the overview."""
     namespace = desk.http.hub.namespace
 
@@ -184,5 +184,5 @@ def _totals(hubs: Sequence[EventHub], jobs: Sequence[Mapping[str, Any]]) -> dict
     }
 
 
-def _with_rates(hubs: Sequence[EventHub], throughput: Throughput) -> list[dict[str, Any]]:
+def _with_rates(hubs: Sequence[EventHub], throughput: ThroughputCharts) -> list[dict[str, Any]]:
     return [hub_summary(hub) | {"eventsPerSecond": sum(map(throughput.rate, hub.partitions))} for hub in hubs]

@@ -13,7 +13,7 @@ from tidegate.hub.errors import ArgumentError
 from tidegate.hub.schema_state import SchemaVersion, SubjectName
 from tidegate.portal.web.handling import Desk, text_of
 from tidegate.portal.web.rendering import iso_of_ms
-from tidegate.portal.web.sessions import Role, Visitor
+from tidegate.portal.web.sessions import Visitor, VisitorRole
 from tidegate.schemas import Compatibility, SchemaFormat
 from tidegate.server.http.schema_access import CONFLUENT_ROOT
 
@@ -31,10 +31,10 @@ class SchemaPages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        desk, manager = self._desk, Role.MANAGER
+        desk, manager = self._desk, VisitorRole.MANAGER
         return [
             desk.action("/schemas/groups", self._put_group, manager),
-            desk.action("/schemas/register", self._register, Role.CONTRIBUTOR),
+            desk.action("/schemas/register", self._register, VisitorRole.CONTRIBUTOR),
             desk.action("/schemas/level", self._set_level, manager),
             desk.action("/schemas/delete", self._delete, manager),
             *desk.page("/schemas", "schemas.html", self._show),

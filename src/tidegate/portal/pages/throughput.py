@@ -33,7 +33,7 @@ class _CountBefore:
     offset: int
 
 
-class Throughput:
+class ThroughputCharts:
     """Charts of hubs. Called in worker threads; two that look for the same place do so twice, with the same result."""
 
     def __init__(self, deliveries: Deliveries, now_s: Callable[[], float] = time.time) -> None:

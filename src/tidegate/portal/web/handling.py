@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, Unauthorized
 from tidegate.log import LogError
 from tidegate.portal.web.rendering import JSON_SUFFIX, error_answer, html_answer, json_answer, wants_json
-from tidegate.portal.web.sessions import TOKEN_HEADER, Forbidden, Role, Sessions, Visitor
+from tidegate.portal.web.sessions import TOKEN_HEADER, Forbidden, Sessions, Visitor, VisitorRole
 from tidegate.server.http.refusals import read_body
 from tidegate.server.http.routing import HttpContext
 
@@ -109,7 +109,7 @@ class Desk:
 
         return Route(path, self.guarded(show))
 
-    def action(self, path: str, act: Act, needed: Role, method: str = "POST") -> Route:
+    def action(self, path: str, act: Act, needed: VisitorRole, method: str = "POST") -> Route:
         """Return the route of a change: JSON in, JSON out, only for pages of the portal and for a role."""
 
         async def change(request: Request, visitor: Visitor) -> Response:

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.portal.web.sessions import Role, Visitor
+from tidegate.portal.web.sessions import Visitor, VisitorRole
 
 MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -231,10 +231,10 @@ def html_answer(
             nonce=nonce,
             token=token,
             visitor=visitor,
-            may_change=visitor is not None and visitor.role.includes(Role.CONTRIBUTOR),
-            is_manager=visitor is not None and visitor.role.includes(Role.MANAGER),
+            may_change=visitor is not None and visitor.role.includes(VisitorRole.CONTRIBUTOR),
+            is_manager=visitor is not None and visitor.role.includes(VisitorRole.MANAGER),
             has_key=visitor is not None and visitor.has_key,
-            is_owner=visitor is not None and visitor.role is Role.OWNER,
+            is_owner=visitor is not None and visitor.role is VisitorRole.OWNER,
             path=path,
             json_path=f"{path}{JSON_SUFFIX}" + (f"?{request.url.query}" if request.url.query else ""),
         )

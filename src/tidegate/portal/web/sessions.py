@@ -28,7 +28,7 @@ from tidegate.hub.access_rules import NAMESPACE_LEVEL, Right, is_root_rule
 from tidegate.hub.errors import HubError, Unauthorized
 
 
-class Role(Enum):
+class VisitorRole(Enum):
     """A role includes those before it."""
 
     READER = "reader"
@@ -40,9 +40,9 @@ class Role(Enum):
     OWNER = "owner"
     """Also creates and deletes jobs, and decides which files, hosts and code they use."""
 
-    def includes(self, other: Role) -> bool:
+    def includes(self, other: VisitorRole) -> bool:
         """Return whether a visitor of this role may do what the other one may."""
-        order = list(Role)
+        order = list(VisitorRole)
         return order.index(self) >= order.index(other)
 
 
@@ -66,7 +66,7 @@ class Visitor:
     """
 
     name: str
-    role: Role
+    role: VisitorRole
     grant: Grant
     session: str = field(default="", repr=False)
     is_exempt: bool = False
@@ -76,13 +76,13 @@ class Visitor:
         """Whether the visitor holds a key, or is on this machine; a token is no key, and shows none."""
         return not self.is_exempt
 
-    def check(self, needed: Role) -> None:
+    def check(self, needed: VisitorRole) -> None:
         """Raise Forbidden unless the visitor's role includes the one that is needed."""
         if not self.role.includes(needed):
             raise Forbidden(f"this needs the role {needed.value}; {self.name} has the role {self.role.value}")
 
 
-def role_of(access: Access, grant: Grant, now_s: float) -> Role:
+def role_of(access: Access, grant: Grant, now_s: float) -> VisitorRole:
     """Return the role that a key of the namespace gives.
 
     The root rule's Manage makes an owner, as in the management API, where a contributor may create every rule but
@@ -102,9 +102,9 @@ def role_of(access: Access, grant: Grant, now_s: float) -> Role:
         return True
 
     if has(Right.MANAGE):
-        return Role.OWNER if is_root_rule(grant.rule_name, grant.rule_level) else Role.MANAGER
+        return VisitorRole.OWNER if is_root_rule(grant.rule_name, grant.rule_level) else VisitorRole.MANAGER
     if has(Right.LISTEN):
-        return Role.CONTRIBUTOR if has(Right.SEND) else Role.READER
+        return VisitorRole.CONTRIBUTOR if has(Right.SEND) else VisitorRole.READER
     raise Unauthorized("the portal needs a key with the right Listen; Send alone shows nothing")
 
 
@@ -149,7 +149,7 @@ class Sessions:
                 return Visitor(session.grant.rule_name, role, session.grant, identifier)
         if is_loopback_request(request):
             root = self._access().rule_table.root_rule
-            return Visitor(THIS_MACHINE, Role.OWNER, self._access().check_key(root.name, root.primary_key))
+            return Visitor(THIS_MACHINE, VisitorRole.OWNER, self._access().check_key(root.name, root.primary_key))
         return None
 
     def check(self, visitor: Visitor) -> None:

@@ -104,7 +104,7 @@ def _sender(send_bytes: Callable[[bytes], None]) -> Send:
 
 def _messages(receive: Receive) -> Iterator[dict[str, Any]]:
     """Yield what the service says; without it nobody would notice how this process fares, so the process ends."""
-    lines = channel.Lines()
+    lines = channel.MessageSplitter()
     while data := receive(_READ_BYTES):
         yield from lines.feed(data)
     os._exit(0)

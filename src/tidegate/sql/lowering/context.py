@@ -17,21 +17,21 @@ from dataclasses import dataclass, field
 
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.diagnostics import Diagnostic
-from tidegate.sql.parsing.dialect import Lines
+from tidegate.sql.parsing.dialect import LineIndex
 from tidegate.sql.parsing.syntax import Node, Span
 from tidegate.sql.plan.catalog import Catalog
-from tidegate.sql.plan.nodes import DeclaredColumn, Notice, Position, Relation, Type
+from tidegate.sql.plan.nodes import DeclaredColumn, Notice, Relation, TextPosition, Type
 
 
 class Report:
     def __init__(self, sql: str) -> None:
         self.diagnostics: list[Diagnostic] = []
-        self._lines = Lines(sql)
+        self._lines = LineIndex(sql)
         self._sql = sql
         self._muted = 0
         self._notices: dict[str, Notice] = {}
 
-    def position(self, span: Span) -> Position:
+    def position(self, span: Span) -> TextPosition:
         return self._lines.position(span.start)
 
     def text(self, span: Span) -> str:

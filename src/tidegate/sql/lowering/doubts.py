@@ -141,12 +141,12 @@ def _columns(catalog: Catalog, node: syntax.Select) -> set[str]:
     return shown
 
 
-def _tables(node: syntax.Select) -> Iterator[syntax.Table]:
+def _tables(node: syntax.Select) -> Iterator[syntax.TableReference]:
     """Yield the inputs and steps that a SELECT reads by name."""
     joined = [clause.source for clause in node.source.rest if isinstance(clause, syntax.JoinClause)]
     for source in (node.source.first, *joined):
         table = source.source if isinstance(source, syntax.Matched) else source
-        if isinstance(table, syntax.Table):
+        if isinstance(table, syntax.TableReference):
             yield table
 
 

@@ -26,10 +26,10 @@ from tidegate.sql.plan.nodes import (
     Expr,
     KeyRef,
     Literal,
-    Position,
     Row,
     SystemTimestamp,
     TemporalRef,
+    TextPosition,
     Type,
     WindowId,
 )
@@ -85,7 +85,7 @@ class ExpressionLowerer:
         self._types: dict[tuple[int, bool], tuple[Call, Type]] = {}
         self._takes_rows = False
 
-    def position(self, node: Node) -> Position:
+    def position(self, node: Node) -> TextPosition:
         return self.report.position(node.span)
 
     def null(self, node: Node, message: str | None = None, hint: str | None = None, span: Span | None = None) -> Expr:

@@ -26,12 +26,12 @@ from tidegate.sql.plan.nodes import (
     Filter,
     Item,
     KeyRef,
-    Position,
     Project,
     Relation,
     Row,
     Star,
     SystemTimestamp,
+    TextPosition,
     Type,
     Union,
     Window,
@@ -333,7 +333,7 @@ def _texts(items: tuple[Item | Star, ...], typed: ExpressionLowerer) -> frozense
     return frozenset(texts)
 
 
-def _all_of(source: Source, position: Position) -> tuple[Item | Star, ...]:
+def _all_of(source: Source, position: TextPosition) -> tuple[Item | Star, ...]:
     """Return a source's columns for a star with APPLY, or over a step that carries more than it selects."""
     if source.kind is SourceKind.APPLY:
         # The result of APPLY is one more column, a record (APPLY page, "Return types").

@@ -30,7 +30,7 @@ from tidegate.sql.plan.nodes import (
     Literal,
     Relation,
     Row,
-    Step,
+    StepReference,
     SystemTimestamp,
 )
 from tidegate.sql.plan.signatures import ArgumentKind
@@ -108,7 +108,7 @@ class FromLowerer:
         alias = node.alias.text
         if lowered is None:
             return Source(alias, alias, SourceKind.STEP), Input(alias, alias), 0
-        step = Step(alias, alias, lowered.relation, None, self._report.position(node.span))
+        step = StepReference(alias, alias, lowered.relation, None, self._report.position(node.span))
         return _step_source(alias, alias, lowered), step, lowered.lookback_ticks
 
     def _matched(self, node: syntax.Matched) -> tuple[Source, Relation, int]:
@@ -118,7 +118,7 @@ class FromLowerer:
         matched, match, more = lower_match(self._context, node, source, relation)
         return matched, match, lookback + more
 
-    def _step(self, node: syntax.Table, name: str, lowered: Lowered | None) -> tuple[Source, Relation, int]:
+    def _step(self, node: syntax.TableReference, name: str, lowered: Lowered | None) -> tuple[Source, Relation, int]:
         alias = node.alias.text if node.alias else node.name.text
         if node.timestamp_by is not None:
             self._report.error(
@@ -131,9 +131,9 @@ class FromLowerer:
         source = _step_source(alias, name, lowered)
         partition_by = self._partition_by(node, source)
         position = self._report.position(node.name.span)
-        return source, Step(name, alias, lowered.relation, partition_by, position), lowered.lookback_ticks
+        return source, StepReference(name, alias, lowered.relation, partition_by, position), lowered.lookback_ticks
 
-    def _input(self, node: syntax.Table) -> tuple[Source, Relation, int]:
+    def _input(self, node: syntax.TableReference) -> tuple[Source, Relation, int]:
         name = self._input_name(node.name)
         alias = node.alias.text if node.alias else node.name.text
         declared = self._context.tables.get(name.lower())
@@ -181,7 +181,7 @@ class FromLowerer:
         self._report.error(word.span, f"there is no input or step {word.text}", hint)
         return word.text
 
-    def _refuse_time_of_reference(self, node: syntax.Table, name: str) -> None:
+    def _refuse_time_of_reference(self, node: syntax.TableReference, name: str) -> None:
         if node.timestamp_by is not None:
             message = f"TIMESTAMP BY on the reference data {name}: it has no time"
             self._report.error(node.timestamp_by.span, message, "leave TIMESTAMP BY out")
@@ -206,7 +206,7 @@ class FromLowerer:
                 self._report.error(node.span, f"TIMESTAMP BY takes a datetime: {message}", hint)
         return without_source(value)
 
-    def _over(self, node: syntax.Table, source: Source) -> tuple[Expr, ...]:
+    def _over(self, node: syntax.TableReference, source: Source) -> tuple[Expr, ...]:
         keys = tuple(self._of_event(key, source, "TIMESTAMP BY … OVER") for key in node.over)
         source.over = keys
         source.has_over = bool(keys)
@@ -217,7 +217,7 @@ class FromLowerer:
         lowerer = _EventLowerer(self._context, Scope(self._report, [source]), place, self._applied)
         return lowerer.value(node)
 
-    def _partition_by(self, node: syntax.Table, source: Source) -> Column | None:
+    def _partition_by(self, node: syntax.TableReference, source: Source) -> Column | None:
         if not node.partition_by:
             return None
         if len(node.partition_by) > 1:

@@ -31,7 +31,7 @@ from tidegate.sql.plan.nodes import (
     TemporalRef,
     Type,
 )
-from tidegate.sql.plan.signatures import AggregateSignature, AnalyticSignature, ArgumentKind, Role
+from tidegate.sql.plan.signatures import AggregateSignature, AnalyticSignature, ArgumentKind, ArgumentRole
 from tidegate.sql.plan.walking import fold, parts_in, sources_in
 
 
@@ -180,12 +180,12 @@ class RowLowerer(ExpressionLowerer):
         parameters: list[int | float | str] = []
         for role, arg in zip(function.roles, node.args[1:], strict=False):
             match role:
-                case Role.OFFSET:
+                case ArgumentRole.OFFSET:
                     offset = whole_number(self.context, arg, f"the offset of {function.spelling}")
-                case Role.DEFAULT:
+                case ArgumentRole.DEFAULT:
                     default = inner.value(arg)
                     self._check_default(arg, type_, inner.type_of(default), function.spelling)
-                case Role.CONSTANT:
+                case ArgumentRole.CONSTANT:
                     constant = as_text(arg)
                     if isinstance(constant, syntax.Constant) and constant.value is not None:
                         parameters.append(constant.value)

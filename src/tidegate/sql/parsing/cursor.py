@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.sql.parsing.diagnostics import Diagnostic, nearest
-from tidegate.sql.parsing.dialect import CLAUSES, ELSEWHERE, RESERVED, Kind, Lines, Token
+from tidegate.sql.parsing.dialect import CLAUSES, ELSEWHERE, RESERVED, LineIndex, Token, TokenKind
 from tidegate.sql.parsing.syntax import Span, Word
 
 # Queries nested deeper than anyone writes would exhaust the stack of recursive passes.
@@ -24,7 +24,7 @@ class Cursor:
         self.sql = sql
         self.tokens = tokens
         self.index = 0
-        self.lines = Lines(sql)
+        self.lines = LineIndex(sql)
         self._nesting = 0
 
     @property
@@ -47,7 +47,7 @@ class Cursor:
 
     def advance(self) -> Token:
         token = self.token
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self.index += 1
         return token
 
@@ -66,9 +66,9 @@ class Cursor:
         return True
 
     def at_sign(self, sign: str) -> bool:
-        return self.at_kind(Kind.SIGN) and self.token.text == sign
+        return self.at_kind(TokenKind.SIGN) and self.token.text == sign
 
-    def at_kind(self, kind: Kind) -> bool:
+    def at_kind(self, kind: TokenKind) -> bool:
         return self.token.kind is kind
 
     def accept(self, *words: str) -> bool:
@@ -94,21 +94,21 @@ class Cursor:
     def name(self, what: str) -> Word:
         """A name: quoted, or a word that is not reserved."""
         token = self.token
-        if token.is_quoted or (token.kind is Kind.WORD and token.upper not in RESERVED):
+        if token.is_quoted or (token.kind is TokenKind.WORD and token.upper not in RESERVED):
             return self.any_word()
         raise self.unexpected(what)
 
     def any_word(self) -> Word:
         """The next word or quoted name, even if it is reserved."""
         token = self.advance()
-        return Word(token.text, Span(token.start, token.end), token.is_quoted, token.kind is Kind.DOUBLE_QUOTED)
+        return Word(token.text, Span(token.start, token.end), token.is_quoted, token.kind is TokenKind.DOUBLE_QUOTED)
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
     def fault(self, message: str, hint: str | None = None, span: Span | None = None) -> SyntaxFault:
         if span is None:
             # What is missing at the end is missing after the last word.
-            place = self.index - 1 if self.token.kind is Kind.END and self.index else self.index
+            place = self.index - 1 if self.token.kind is TokenKind.END and self.index else self.index
             span = Span(self.tokens[place].start, self.tokens[place].end)
         position = self.lines.position(span.start)
         return SyntaxFault(Diagnostic(position.line, position.column, message, max(1, span.end - span.start), hint))
@@ -122,7 +122,7 @@ class Cursor:
         if meant := self._clause_meant(token):
             return self.fault(f"expected {expected}, found {self._found(token)}", f"did you mean {meant}?")
         before = self.tokens[self.index - 1] if self.index else token
-        if before.upper in ("TIMESTAMP", "PARTITION") and token.kind is not Kind.END:
+        if before.upper in ("TIMESTAMP", "PARTITION") and token.kind is not TokenKind.END:
             return self.fault(f"expected BY after {before.text}, found {self._found(token)}")
         if meant := self._clause_meant(before):
             span = Span(before.start, before.end)
@@ -131,7 +131,7 @@ class Cursor:
         named = before.upper == "AS" or token.upper not in CLAUSES[:-4]
         if token.upper in RESERVED and named and expected.startswith("a name"):
             hint = f"{token.text} is a word of the language; as a name write [{token.text}]"
-        elif token.kind is Kind.SIGN:
+        elif token.kind is TokenKind.SIGN:
             hint = self._sign_hint()
         return self.fault(f"expected {expected}, found {self._found(token)}", hint)
 
@@ -143,7 +143,7 @@ class Cursor:
         return nearest(token.upper, CLAUSES, likeness=0.7)  # "input" is near to INTO.
 
     def _found(self, token: Token) -> str:
-        if token.kind is Kind.END:
+        if token.kind is TokenKind.END:
             return "the end of the query"
         return self.sql[token.start : token.end] if token.end - token.start <= 40 else "this"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from tidegate.sql.parsing.diagnostics import LINE_END, Diagnostic, QueryError
-from tidegate.sql.plan.nodes import Position
+from tidegate.sql.plan.nodes import TextPosition
 
 # Words that cannot be an unquoted name, so that a forgotten comma or name is found where it is.
 RESERVED = frozenset(
@@ -86,7 +86,7 @@ STATEMENTS = {
 KEYWORDS = RESERVED | {*CLAUSES, *ELSEWHERE, "BY", "DURATION", "TABLE", "MATCH_RECOGNIZE", "ASC", "DESC"}
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     WORD = auto()
     QUOTED = auto()  # [name]
     DOUBLE_QUOTED = auto()  # "name", or "text" where there can be no field of that name
@@ -107,7 +107,7 @@ class Token:
         end: the offset behind it.
     """
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -115,23 +115,23 @@ class Token:
     @property
     def is_quoted(self) -> bool:
         """Whether it is a name in brackets or double quotes."""
-        return self.kind is Kind.QUOTED or (self.kind is Kind.DOUBLE_QUOTED and bool(self.text))
+        return self.kind is TokenKind.QUOTED or (self.kind is TokenKind.DOUBLE_QUOTED and bool(self.text))
 
     @property
     def upper(self) -> str:
         """The word in capitals; "" for what is not an unquoted word."""
-        return self.text.upper() if self.kind is Kind.WORD else ""
+        return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
-class Lines:
+class LineIndex:
     """Offsets to lines and columns."""
 
     def __init__(self, sql: str) -> None:
         self._starts = [0, *(match.end() for match in re.finditer(LINE_END, sql))]
 
-    def position(self, offset: int) -> Position:
+    def position(self, offset: int) -> TextPosition:
         line = bisect.bisect_right(self._starts, offset)
-        return Position(line, offset - self._starts[line - 1] + 1)
+        return TextPosition(line, offset - self._starts[line - 1] + 1)
 
 
 INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
@@ -163,7 +163,7 @@ def tokenize(sql: str) -> list[Token]:
         QueryError: with every character that begins nothing in this language, or with the quote, bracket or comment
             left open.
     """
-    lines = Lines(sql)
+    lines = LineIndex(sql)
     tokens: list[Token] = []
     diagnostics: list[Diagnostic] = []
     place = 0
@@ -186,7 +186,7 @@ def tokenize(sql: str) -> list[Token]:
         place = match.end()
     if diagnostics:
         raise QueryError(diagnostics)
-    tokens.append(Token(Kind.END, "", len(sql), len(sql)))
+    tokens.append(Token(TokenKind.END, "", len(sql), len(sql)))
     return tokens
 
 
@@ -194,16 +194,16 @@ def _tokens_of(match: re.Match[str]) -> list[Token]:
     source, start, end = match[0], match.start(), match.end()
     match match.lastgroup:
         case "text":
-            return [Token(Kind.TEXT, source[source.index("'") + 1 : -1].replace("''", "'"), start, end)]
+            return [Token(TokenKind.TEXT, source[source.index("'") + 1 : -1].replace("''", "'"), start, end)]
         case "double":
-            return [Token(Kind.DOUBLE_QUOTED, source[1:-1].replace('""', '"'), start, end)]
+            return [Token(TokenKind.DOUBLE_QUOTED, source[1:-1].replace('""', '"'), start, end)]
         case "name":
-            return [Token(Kind.QUOTED, source[1:-1].replace("]]", "]"), start, end)]
+            return [Token(TokenKind.QUOTED, source[1:-1].replace("]]", "]"), start, end)]
         case "number":
-            return [Token(Kind.NUMBER, source, start, end)]
+            return [Token(TokenKind.NUMBER, source, start, end)]
         case "sign":
             joined = "".join(source.split())
-            return [Token(Kind.SIGN, _CANONICAL_SIGNS.get(joined, joined), start, end)]
+            return [Token(TokenKind.SIGN, _CANONICAL_SIGNS.get(joined, joined), start, end)]
         case _:
             return _words(source, start)
 
@@ -212,8 +212,8 @@ def _words(source: str, start: int) -> list[Token]:
     """Return a run of letters as one word without its invisible characters, or as several where keywords are glued."""
     pieces = [(piece[0], piece.start()) for piece in re.finditer(rf"[^{INVISIBLE}]+", source)]
     if len(pieces) > 1 and any(text.upper() in KEYWORDS for text, _ in pieces):
-        return [Token(Kind.WORD, text, start + place, start + place + len(text)) for text, place in pieces]
-    return [Token(Kind.WORD, "".join(text for text, _ in pieces), start, start + len(source))]
+        return [Token(TokenKind.WORD, text, start + place, start + place + len(text)) for text, place in pieces]
+    return [Token(TokenKind.WORD, "".join(text for text, _ in pieces), start, start + len(source))]
 
 
 def _end_of_comment(sql: str, start: int) -> int:
@@ -223,7 +223,7 @@ def _end_of_comment(sql: str, start: int) -> int:
         depth += 1 if part[0] == "/*" else -1
         if not depth:
             return part.end()
-    position = Lines(sql).position(start)
+    position = LineIndex(sql).position(start)
     raise QueryError(
         [Diagnostic(position.line, position.column, "this comment is never closed", 2, "close it with */")]
     )
@@ -231,18 +231,18 @@ def _end_of_comment(sql: str, start: int) -> int:
 
 def _fault(source: str, token: Token, before: list[Token]) -> tuple[str, str | None] | None:
     """Return what is wrong with one token, and a hint; None if the language has it."""
-    glued = bool(before) and before[-1].kind is Kind.NUMBER and before[-1].end == token.start
+    glued = bool(before) and before[-1].kind is TokenKind.NUMBER and before[-1].end == token.start
     match token.kind:
-        case Kind.QUOTED:
+        case TokenKind.QUOTED:
             return None if token.text else ("empty name", "write the name between the brackets")
-        case Kind.NUMBER:
+        case TokenKind.NUMBER:
             return (f"{source} is not a number", None) if glued else None
-        case Kind.SIGN:
+        case TokenKind.SIGN:
             return ("unexpected !", None) if source == "!" else None
-        case Kind.WORD if _NAME.match(token.text):
+        case TokenKind.WORD if _NAME.match(token.text):
             hint = f"write [{before[-1].text}{source}]" if glued else None
             return ("a name cannot begin with a digit", hint) if glued else None
-        case Kind.WORD:
+        case TokenKind.WORD:
             return _odd_word(source)
     return None
 
@@ -258,7 +258,7 @@ def _odd_word(source: str) -> tuple[str, str | None]:
 
 def _left_open(sql: str, start: int) -> Diagnostic:
     """Return what to say about the quote or bracket at an offset, which nothing closes."""
-    position = Lines(sql).position(start)
+    position = LineIndex(sql).position(start)
     quote = sql[start]
     if quote == "[":
         return Diagnostic(position.line, position.column, "this name is never closed", 1, "close it with ]")

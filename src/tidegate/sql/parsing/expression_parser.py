@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.cursor import MAX_NESTING, MAX_OPERANDS, Cursor
-from tidegate.sql.parsing.dialect import Kind
+from tidegate.sql.parsing.dialect import TokenKind
 from tidegate.sql.parsing.syntax import Node, Span, Word
 from tidegate.sql.plan.catalog import Catalog
 from tidegate.sql.plan.names import PREFIXES
@@ -65,7 +65,7 @@ class ExpressionParser(Cursor):
     def _predicate(self) -> Node:
         start = self.token.start
         left = self._additive()
-        if self.token.kind is Kind.SIGN and self.token.text in _COMPARISONS:
+        if self.token.kind is TokenKind.SIGN and self.token.text in _COMPARISONS:
             sign = self.advance().text
             if sign == "=" and self.at_sign("=") and self.tokens[self.index - 1].end == self.token.start:
                 raise self.fault("equality is written with one =", "write =")
@@ -110,7 +110,7 @@ class ExpressionParser(Cursor):
         start = self.token.start
         left = operand()
         count = 1
-        while self.token.kind is Kind.SIGN and self.token.text in signs:
+        while self.token.kind is TokenKind.SIGN and self.token.text in signs:
             sign = self.advance().text
             count += 1
             if count > MAX_OPERANDS:
@@ -122,9 +122,9 @@ class ExpressionParser(Cursor):
 
     def _unary(self) -> Node:
         start = self.token.start
-        if self.at_kind(Kind.SIGN) and self.token.text in ("-", "+", "~"):
+        if self.at_kind(TokenKind.SIGN) and self.token.text in ("-", "+", "~"):
             sign = self.advance().text
-            if sign == "-" and self.at_kind(Kind.NUMBER):
+            if sign == "-" and self.at_kind(TokenKind.NUMBER):
                 # The smallest bigint has no positive counterpart, so the sign belongs to the number.
                 value = self._number(negative=True)
                 return syntax.Constant(value, self.since(start))
@@ -162,10 +162,10 @@ class ExpressionParser(Cursor):
 
     def _primary(self) -> Node:
         token = self.token
-        if token.kind is Kind.NUMBER:
+        if token.kind is TokenKind.NUMBER:
             value = self._number(negative=False)
             return syntax.Constant(value, Span(token.start, token.end))
-        if token.kind is Kind.TEXT or (token.kind is Kind.DOUBLE_QUOTED and not token.text):
+        if token.kind is TokenKind.TEXT or (token.kind is TokenKind.DOUBLE_QUOTED and not token.text):
             self.advance()
             return syntax.Constant(token.text, Span(token.start, token.end))
         if self.accept_sign("("):
@@ -178,7 +178,7 @@ class ExpressionParser(Cursor):
             return syntax.Constant(None, Span(token.start, token.end))
         if token.upper == "CASE":
             return self._case()
-        opens = self.following.kind is Kind.SIGN and self.following.text == "("
+        opens = self.following.kind is TokenKind.SIGN and self.following.text == "("
         if token.upper in ("CAST", "TRY_CAST") and opens:
             return self._cast()
         if token.upper in ("TRUE", "FALSE") and not opens:
@@ -190,12 +190,12 @@ class ExpressionParser(Cursor):
     def _path_or_function(self) -> Node:
         words = [self.name("a name, a value or (")]
         while self.at_sign("."):
-            if self.following.kind is Kind.SIGN and self.following.text == "*":
+            if self.following.kind is TokenKind.SIGN and self.following.text == "*":
                 self.index += 2
                 return syntax.Wildcard(tuple(words), self.since(words[0].span.start))
             self.advance()
             # After a dot every word is a name.
-            if self.token.kind is not Kind.WORD and not self.token.is_quoted:
+            if self.token.kind is not TokenKind.WORD and not self.token.is_quoted:
                 raise self.unexpected("a name of a field after .")
             words.append(self.any_word())
         if self.at_sign("("):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.cursor import SyntaxFault
 from tidegate.sql.parsing.diagnostics import nearest
-from tidegate.sql.parsing.dialect import Kind
+from tidegate.sql.parsing.dialect import TokenKind
 from tidegate.sql.parsing.expression_parser import ExpressionParser
 from tidegate.sql.parsing.syntax import Node, Span, Word
 from tidegate.sql.plan.patterns import ANY_EVENT, Either, Name, Pattern, Repeat, Sequence
@@ -38,7 +38,7 @@ class _Clauses:
 
 
 class MatchParser(ExpressionParser):
-    def matched(self, source: syntax.Table | syntax.Derived) -> syntax.Matched:
+    def matched(self, source: syntax.TableReference | syntax.Derived) -> syntax.Matched:
         """From MATCH_RECOGNIZE on."""
         start = self.token.start
         self.expect("MATCH_RECOGNIZE")
@@ -75,7 +75,7 @@ class MatchParser(ExpressionParser):
     def _is_bare_name(self) -> bool:
         from_here = self.token.upper
         clauses = ("WHERE", "GROUP", "HAVING", "INTO", "UNION", "JOIN", "LEFT", "INNER", "CROSS", "OUTER", "SELECT")
-        return self.token.is_quoted or (self.token.kind is Kind.WORD and from_here not in clauses)
+        return self.token.is_quoted or (self.token.kind is TokenKind.WORD and from_here not in clauses)
 
     def _clause(self, clauses: _Clauses, seen: set[str]) -> None:
         word = self.token.upper
@@ -159,7 +159,7 @@ class MatchParser(ExpressionParser):
 
     def _concatenation(self) -> Pattern:
         parts = [self._repeated()]
-        while not (self.at_sign(")") or self.at_sign("|") or self.at_kind(Kind.END)):
+        while not (self.at_sign(")") or self.at_sign("|") or self.at_kind(TokenKind.END)):
             if self.at_sign(","):
                 raise self.fault("names of a pattern are separated by blanks", "write PATTERN (A B+)")
             parts.append(self._repeated())
@@ -176,7 +176,7 @@ class MatchParser(ExpressionParser):
             quantified = Repeat(atom, 0, 1)
         elif self.at_sign("{"):
             quantified = Repeat(atom, *self._counts())
-        if quantified is not atom and self.token.kind is Kind.SIGN and self.token.text in ("*", "+", "?", "{"):
+        if quantified is not atom and self.token.kind is TokenKind.SIGN and self.token.text in ("*", "+", "?", "{"):
             raise self.fault(
                 "a part of a pattern takes one quantifier", "reluctant quantifiers (*?, +?) do not exist here"
             )
@@ -189,7 +189,7 @@ class MatchParser(ExpressionParser):
             return inner
         if self.accept_sign("."):
             return Name(ANY_EVENT)
-        if self.token.upper == "DEFINE" and (self.following.kind is Kind.WORD or self.following.is_quoted):
+        if self.token.upper == "DEFINE" and (self.following.kind is TokenKind.WORD or self.following.is_quoted):
             raise self.unexpected(") at the end of PATTERN")
         word = self.name("a name, . or ( in PATTERN")
         return Name(self._names.setdefault(word.text.lower(), word).text)
@@ -211,7 +211,7 @@ class MatchParser(ExpressionParser):
         return least, most
 
     def _count(self) -> int | None:
-        if not self.at_kind(Kind.NUMBER):
+        if not self.at_kind(TokenKind.NUMBER):
             return None
         text = self.advance().text
         if not text.isdigit() or len(text) > 9:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.cursor import SyntaxFault
 from tidegate.sql.parsing.diagnostics import Diagnostic
-from tidegate.sql.parsing.dialect import ELSEWHERE, RESERVED, STATEMENTS, Kind, tokenize
+from tidegate.sql.parsing.dialect import ELSEWHERE, RESERVED, STATEMENTS, TokenKind, tokenize
 from tidegate.sql.parsing.match_parser import MatchParser
 from tidegate.sql.parsing.syntax import Span, Word
 from tidegate.sql.plan.catalog import Catalog
@@ -38,7 +38,7 @@ class Parser(MatchParser):
         while True:
             while self.accept_sign(";"):
                 pass
-            if self.token.kind is Kind.END:
+            if self.token.kind is TokenKind.END:
                 return syntax.Script(tuple(tables), tuple(steps), tuple(queries))
             begun = self.index
             try:
@@ -61,17 +61,17 @@ class Parser(MatchParser):
     def _parenthesis_depths(self) -> list[int]:
         depths, depth = [], 0
         for token in self.tokens:
-            if token.kind is Kind.SIGN and token.text == ")":
+            if token.kind is TokenKind.SIGN and token.text == ")":
                 depth = max(0, depth - 1)
             depths.append(depth)
-            if token.kind is Kind.SIGN and token.text == "(":
+            if token.kind is TokenKind.SIGN and token.text == "(":
                 depth += 1
         return depths
 
     def _opened(self) -> bool:
         """Whether the ) here closes anything."""
         before = self.tokens[: self.index]
-        signs = [token.text for token in before if token.kind is Kind.SIGN]
+        signs = [token.text for token in before if token.kind is TokenKind.SIGN]
         return signs.count("(") > signs.count(")")
 
     def _skip_statement(self, begun: int) -> None:
@@ -80,7 +80,7 @@ class Parser(MatchParser):
         # A SELECT after AS was meant as a name.
         named = self.index > begun and self.at("SELECT") and self.tokens[self.index - 1].upper == "AS"
         self.index = max(self.index + named, begun + 1)
-        while self.token.kind is not Kind.END:
+        while self.token.kind is not TokenKind.END:
             before = self.tokens[self.index - 1].upper
             if self._depths[self.index] <= depth and (
                 self.at_sign(";")
@@ -130,10 +130,14 @@ class Parser(MatchParser):
         """Behind the parenthesis that closes the one at `opened`; else to the next SELECT outside of one, and False."""
         depth = self._depths[opened]
         for index in range(opened + 1, len(self.tokens)):
-            if self.tokens[index].text == ")" and self.tokens[index].kind is Kind.SIGN and self._depths[index] == depth:
+            if (
+                self.tokens[index].text == ")"
+                and self.tokens[index].kind is TokenKind.SIGN
+                and self._depths[index] == depth
+            ):
                 self.index = index + 1
                 return True
-        while not self.at_kind(Kind.END):
+        while not self.at_kind(TokenKind.END):
             before = self.tokens[self.index - 1]
             if self.at("SELECT") and before.text != "(" and before.upper not in ("UNION", "ALL"):
                 break
@@ -194,7 +198,7 @@ class Parser(MatchParser):
     def _is_column_here(self) -> bool:
         """Whether DISTINCT or TOP is the name of a column, rather than the word of T-SQL."""
         if self.following.text == "(":
-            return self.tokens[min(self.index + 2, len(self.tokens) - 1)].kind is not Kind.NUMBER
+            return self.tokens[min(self.index + 2, len(self.tokens) - 1)].kind is not TokenKind.NUMBER
         return self.following.text in (",", ".", "=") or self.following.upper in ("FROM", "INTO", "AS")
 
     def _misplaced(self) -> SyntaxFault:
@@ -207,14 +211,14 @@ class Parser(MatchParser):
         return Span(token.start, token.end)
 
     def _at_end(self) -> bool:
-        return self.token.kind is Kind.END or self.at_sign(";") or self.at_sign(")")
+        return self.token.kind is TokenKind.END or self.at_sign(";") or self.at_sign(")")
 
     def _item(self) -> syntax.SelectItem:
         if self.at_sign("*"):
             span = self.span
             self.advance()
             return syntax.SelectItem(syntax.Wildcard((), span), None)
-        if self.following.text == "=" and self.following.kind is Kind.SIGN and self._is_name():
+        if self.following.text == "=" and self.following.kind is TokenKind.SIGN and self._is_name():
             alias = self.name("a name of a column")
             self.advance()
             return syntax.SelectItem(self.expression(), alias)
@@ -222,15 +226,15 @@ class Parser(MatchParser):
         return syntax.SelectItem(value, self._alias())
 
     def _is_name(self) -> bool:
-        return self.token.is_quoted or (self.token.kind is Kind.WORD and self.token.upper not in RESERVED)
+        return self.token.is_quoted or (self.token.kind is TokenKind.WORD and self.token.upper not in RESERVED)
 
     def _alias(self) -> Word | None:
         if self.accept("AS"):
-            if self.token.kind is Kind.TEXT and self.token.text:
+            if self.token.kind is TokenKind.TEXT and self.token.text:
                 token = self.advance()
                 return Word(token.text, Span(token.start, token.end), True)
             return self.name("a name after AS")
-        if self.token.is_quoted or (self.token.kind is Kind.WORD and self.token.upper not in _NOT_AN_ALIAS):
+        if self.token.is_quoted or (self.token.kind is TokenKind.WORD and self.token.upper not in _NOT_AN_ALIAS):
             return self.name("a name")
         return None
 
@@ -277,7 +281,7 @@ class Parser(MatchParser):
     def _begins_joined(self) -> bool:
         """Whether the parenthesis here is around sources, rather than around a query."""
         index = self.index
-        while self.tokens[index].kind is Kind.SIGN and self.tokens[index].text == "(":
+        while self.tokens[index].kind is TokenKind.SIGN and self.tokens[index].text == "(":
             index += 1
         return index > self.index and self.tokens[index].upper != "SELECT"
 
@@ -291,7 +295,7 @@ class Parser(MatchParser):
             source = self.matched(source)
         return source
 
-    def _table_or_query(self) -> syntax.Table | syntax.Derived:
+    def _table_or_query(self) -> syntax.TableReference | syntax.Derived:
         start = self.token.start
         if self.accept_sign("("):
             self.deeper()
@@ -318,11 +322,11 @@ class Parser(MatchParser):
             elif alias is None and (self.token.upper == "AS"):
                 raise self.fault("the alias of an input comes right after its name", "input AS i TIMESTAMP BY …")
             else:
-                return syntax.Table(name, alias, timestamp_by, over, partition_by, self.since(start))
+                return syntax.TableReference(name, alias, timestamp_by, over, partition_by, self.since(start))
 
     def _partition_by(self) -> tuple[syntax.Node, ...]:
         keys = self.expressions()
-        if self.at("INTO") and self.following.kind is Kind.NUMBER:
+        if self.at("INTO") and self.following.kind is TokenKind.NUMBER:
             self.advance()
             count = self.advance()
             # A hint about the service's own shards; the partitions here are those of the log.

@@ -226,7 +226,7 @@ class SelectItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableReference:
     """name [AS alias] [TIMESTAMP BY … [OVER …]] [PARTITION BY … [INTO n]], the last two in either order."""
 
     name: Word
@@ -251,7 +251,7 @@ class Matched:
     """source MATCH_RECOGNIZE (…) AS alias. `names` are the words of the pattern, `measures` and `definitions` as in
     MEASURES and DEFINE."""
 
-    source: Table | Derived
+    source: TableReference | Derived
     limit: Duration | None
     partition_by: tuple[Node, ...]
     measures: tuple[tuple[Node, Word], ...]
@@ -262,7 +262,7 @@ class Matched:
     span: Span
 
 
-Source: TypeAlias = Table | Derived | Matched
+Source: TypeAlias = TableReference | Derived | Matched
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from tidegate.sql.plan.nodes import (
     Relation,
     Row,
     Star,
-    Step,
+    StepReference,
     SystemTimestamp,
     Temporal,
     TemporalCall,
@@ -78,7 +78,7 @@ def _relation(relation: Relation, depth: int, lines: list[str], shown: set[int])
     while waiting:
         current, level = waiting.pop()
         lines.append("  " * level + line(current))
-        if isinstance(current, Step):
+        if isinstance(current, StepReference):
             if id(current.relation) in shown:
                 lines[-1] += " (above)"
                 continue
@@ -91,7 +91,7 @@ def line(relation: Relation) -> str:
     match relation:
         case Input():
             return _input(relation)
-        case Step():
+        case StepReference():
             partition = f" partition by {expression(relation.partition_by)}" if relation.partition_by else ""
             return f"step {relation.name} as {relation.alias}{partition}"
         case Filter():

@@ -5,10 +5,10 @@ engine. Only `position` (for messages) refers to the SQL text, and equality and 
 of the same expression are equal. A step read twice is one object: walk relations by identity, because comparing or
 hashing whole relations would visit it once per mention.
 
-Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `Step` open a scope
-with one alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them; `Aggregate`
-replaces them by keys and aggregates (`KeyRef`, `AggregateRef`); `Project` and `Union` give rows of named columns
-without an alias, for a `Step` or an `Output` above.
+Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `StepReference`
+open a scope with one alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them;
+`Aggregate` replaces them by keys and aggregates (`KeyRef`, `AggregateRef`); `Project` and `Union` give rows of named
+columns without an alias, for a `StepReference` or an `Output` above.
 
 Durations and offsets are int64 ticks of 100 ns. Window bounds are (start, end].
 """
@@ -37,14 +37,14 @@ class Type(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TextPosition:
     """A place in the query text, counted from 1."""
 
     line: int
     column: int
 
 
-NOWHERE = Position(0, 0)
+NOWHERE = TextPosition(0, 0)
 
 
 # Expressions ----------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class Column:
 
     source: str | None
     path: tuple[str, ...]
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Row:
     """The whole row of a source as a record; of all sources, left columns first, if `source` is None."""
 
     source: str | None
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Literal:
     """A constant: int is bigint, float is float, str is nvarchar(max), bool is bit, None is NULL."""
 
     value: int | float | str | bool | None
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
     def __eq__(self, other: object) -> bool:
         """Compare types too: 1, 1.0 and True are three different constants."""
@@ -91,14 +91,14 @@ class SystemTimestamp:
     """System.Timestamp of the row (`source` None), or of one side of a join."""
 
     source: str | None = None
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowId:
     """System.Window().Id of the row's window; NULL where the windows have no ids. Only above an Aggregate."""
 
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Call:
 
     function: str
     args: tuple[Expr, ...]
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Cast:
     value: Expr
     type: Type
     safe: bool
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class KeyRef:
     """The index-th key of the Aggregate below."""
 
     index: int
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class AggregateRef:
     """The index-th aggregate of the Aggregate below."""
 
     index: int
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class TemporalRef:
 
     source: str
     index: int
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 Expr: TypeAlias = (
@@ -202,7 +202,7 @@ class Window(ABC):
     partitions: ClassVar[bool] = False
 
     partition_by: tuple[Expr, ...] = ()
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
     @property
     @abstractmethod
@@ -237,7 +237,7 @@ class Windows:
     """The union of the results of several windows. Either all have an id or none has."""
 
     windows: tuple[NamedWindow, ...]
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 # Parts of relations ---------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Item:
 
     name: str
     expr: Expr
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class Star:
 
     source: str | None = None
     path: tuple[str, ...] = ()
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class AggregateCall:
     distinct: bool = False
     order_by: tuple[Order, ...] = ()
     parameters: tuple[int | float | str, ...] = ()
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ class TemporalCall:
     default: Expr | None = None
     order_by: tuple[Order, ...] = ()
     parameters: tuple[int | float | str, ...] = ()
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class TimeBound:
     unit_ticks: int
     low: int | None
     high: int | None
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 # Relations ------------------------------------------------------------------------------------------------------------
@@ -355,18 +355,18 @@ class Input:
     partition_by: Column | None = None
     declared: tuple[DeclaredColumn, ...] | None = None
     reference: bool = False
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepReference:
     """One mention of a WITH step in a FROM. All mentions of a step hold the same `relation` object."""
 
     name: str
     alias: str
     relation: Relation
     partition_by: Column | None = None
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +425,7 @@ class Apply:
     argument: Expr
     alias: str
     outer: bool
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 class JoinKind(Enum):
@@ -453,7 +453,7 @@ class Join:
     keys: tuple[tuple[Expr, Expr], ...]
     residual: Expr | None
     reference: bool = False
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +464,7 @@ class Union:
     """
 
     sources: tuple[Relation, ...]
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,7 +480,7 @@ class MatchCall:
     function: str
     variable: str | None
     value: Expr | None
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,10 +505,10 @@ class Match:
     definitions: tuple[tuple[str, Expr], ...]
     calls: tuple[MatchCall, ...]
     measures: tuple[Item, ...]
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
-Relation: TypeAlias = Input | Step | Filter | Project | Aggregate | Temporal | Apply | Join | Union | Match
+Relation: TypeAlias = Input | StepReference | Filter | Project | Aggregate | Temporal | Apply | Join | Union | Match
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,14 +517,14 @@ class Output:
 
     name: str
     relation: Relation
-    position: Position = field(default=NOWHERE, compare=False)
+    position: TextPosition = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """How the compiler read an ambiguous part of the query, and how to write it unambiguously."""
 
-    position: Position
+    position: TextPosition
     length: int
     message: str
     hint: str

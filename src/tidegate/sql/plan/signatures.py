@@ -155,7 +155,7 @@ class AggregateSignature(ABC):
         return self.signature.result
 
 
-class Role(Enum):
+class ArgumentRole(Enum):
     """What an argument after the value is."""
 
     OFFSET = "offset"
@@ -187,7 +187,7 @@ class AnalyticSignature(ABC):
     description: ClassVar[str]
     example: ClassVar[tuple[str, str] | None] = None
     aligned: ClassVar[bool] = False
-    roles: ClassVar[tuple[Role, ...]] = ()
+    roles: ClassVar[tuple[ArgumentRole, ...]] = ()
     offset: ClassVar[int] = 0
     takes_rows: ClassVar[bool] = False
 

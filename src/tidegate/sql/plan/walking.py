@@ -27,7 +27,7 @@ from tidegate.sql.plan.nodes import (
     Query,
     Relation,
     Row,
-    Step,
+    StepReference,
     SystemTimestamp,
     Temporal,
     TemporalRef,
@@ -42,7 +42,7 @@ def sources_of(relation: Relation) -> tuple[Relation, ...]:
     match relation:
         case Input():
             return ()
-        case Step():
+        case StepReference():
             return (relation.relation,)
         case Join():
             return (relation.left, relation.right)
@@ -123,7 +123,7 @@ def expressions_of(relation: Relation) -> Iterator[Expr]:
         case Input():
             yield from relation.over
             yield from (expr for expr in (relation.timestamp_by, relation.partition_by) if expr is not None)
-        case Step() | Union():
+        case StepReference() | Union():
             return
         case Filter():
             yield relation.predicate

@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from tidegate.azure.management.access.requests import Role
+from tidegate.azure.management.access.requests import PrincipalRole
 from tidegate.durable_files import make_folders, replace_file
 
 FOLDER = "arm"
@@ -39,7 +39,7 @@ class Principal(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: Annotated[str, StringConstraints(pattern=_NAME)]
-    role: Role
+    role: PrincipalRole
     created_at: datetime
     salt: str = Field(repr=False)
     verifier: str = Field(repr=False)
@@ -86,7 +86,7 @@ class Principals:
         """Return one, None if there is no such principal. Raises PrincipalError."""
         return self._current().get(name.lower())
 
-    def create(self, name: str, role: Role, secret: str | None = None) -> str:
+    def create(self, name: str, role: PrincipalRole, secret: str | None = None) -> str:
         """Create a principal and return its secret, a new one unless it is given. Raises PrincipalError, OSError."""
         if not _NAME.fullmatch(name):
             raise PrincipalError(
@@ -102,7 +102,7 @@ class Principals:
         principal = self._required(name)
         return self._set_secret(principal.name, principal.role, secret, principal.created_at)
 
-    def assign(self, name: str, role: Role) -> None:
+    def assign(self, name: str, role: PrincipalRole) -> None:
         """Give a principal another role. Raises PrincipalError, OSError."""
         principal = self._required(name)
         self._write({**self._current(), name.lower(): principal.model_copy(update={"role": role})})
@@ -126,7 +126,7 @@ class Principals:
             raise PrincipalError(f"there is no principal {name!r}; `tidegate principal list` shows them")
         return principal
 
-    def _set_secret(self, name: str, role: Role, secret: str | None, created_at: datetime) -> str:
+    def _set_secret(self, name: str, role: PrincipalRole, secret: str | None, created_at: datetime) -> str:
         secret = secrets.token_urlsafe(32) if secret is None else secret
         if len(secret) < MIN_SECRET_CHARACTERS:
             raise PrincipalError(f"a secret has at least {MIN_SECRET_CHARACTERS} characters")
@@ -158,4 +158,4 @@ class Principals:
         replace_file(self._path, content.encode("utf-8"), mode=0o600)
 
 
-_NOBODY = Principal(name="nobody", role=Role.READER, created_at=datetime.min, salt="00", verifier="")
+_NOBODY = Principal(name="nobody", role=PrincipalRole.READER, created_at=datetime.min, salt="00", verifier="")

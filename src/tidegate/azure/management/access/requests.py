@@ -113,27 +113,27 @@ def _strict(found: re.Match[str]) -> str:
             return found[0]
 
 
-class Role(Enum):
+class PrincipalRole(Enum):
     """What a service principal may do."""
 
     READER = "reader"
     CONTRIBUTOR = "contributor"
     OWNER = "owner"
 
-    def includes(self, other: Role) -> bool:
+    def includes(self, other: PrincipalRole) -> bool:
         """Return whether this role may do what the other one may."""
-        order = list(Role)
+        order = list(PrincipalRole)
         return order.index(self) >= order.index(other)
 
     def may(self, action: str) -> bool:
         """Return whether the role allows an action such as `Microsoft.EventHub/namespaces/eventhubs/write`."""
         match self:
-            case Role.READER:
+            case PrincipalRole.READER:
                 return action.endswith("/read")
-            case Role.CONTRIBUTOR:
+            case PrincipalRole.CONTRIBUTOR:
                 verb = action.rpartition("/")[2]
                 return not action.startswith("Microsoft.Authorization/") or verb == "read"
-            case Role.OWNER:
+            case PrincipalRole.OWNER:
                 return True
 
 
@@ -172,7 +172,7 @@ class ArmRequest:
     body: Any = None
     base_url: str = ""
     who: str = ""
-    role: Role = Role.READER
+    role: PrincipalRole = PrincipalRole.READER
     is_dry: bool = False
 
     @property

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.azure.management.access.principals import FOLDER, PrincipalError, Principals, object_id
-from tidegate.azure.management.access.requests import ArmError, Role
+from tidegate.azure.management.access.requests import ArmError, PrincipalRole
 from tidegate.durable_files import make_folders, replace_file
 from tidegate.hub.access import Access
 from tidegate.hub.access_rules import ROOT_RULE, Right
@@ -156,7 +156,7 @@ class Caller:
     """The caller of a request, and the caller's role."""
 
     name: str
-    role: Role
+    role: PrincipalRole
 
 
 class Callers:
@@ -186,7 +186,7 @@ class Callers:
             raise _unauthenticated("AuthenticationFailed", "the 'Authorization' header with a bearer token is missing")
         token = match[1]
         if self._is_root_key(token):
-            return Caller(ROOT_RULE, Role.OWNER)
+            return Caller(ROOT_RULE, PrincipalRole.OWNER)
         try:
             claims = self._issuer.verify(token, {*MANAGEMENT_AUDIENCES, *audiences}, self._now_s())
         except TokenRejected as error:
@@ -202,7 +202,7 @@ class Callers:
     def _caller(self, client_id: str, binding: str) -> Caller | None:
         if client_id == ROOT_RULE:
             known = any(hmac.compare_digest(self._issuer.binding(key), binding) for key in self._root_keys())
-            return Caller(ROOT_RULE, Role.OWNER) if known else None
+            return Caller(ROOT_RULE, PrincipalRole.OWNER) if known else None
         try:
             principal = self._principals.find(client_id)
         except PrincipalError as error:

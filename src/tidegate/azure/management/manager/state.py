@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tidegate.azure.management.access.principals import FOLDER
-from tidegate.azure.management.access.requests import Role
+from tidegate.azure.management.access.requests import PrincipalRole
 from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
 
 FILE_NAME = "resources.json"
@@ -65,7 +65,7 @@ class DeploymentRecord(BaseModel):
     group: str
     resource: dict[str, Any]
     operations: tuple[dict[str, Any], ...] = ()
-    shown_to: Role = Role.READER
+    shown_to: PrincipalRole = PrincipalRole.READER
 
 
 class ArmState(BaseModel):

@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationResult:
     """The end of an operation.
 
     Attributes:
@@ -49,7 +49,7 @@ class Outcome:
 class _Running:
     began_s: float
     signature: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    outcome: Outcome | None = None
+    outcome: OperationResult | None = None
 
 
 class Background:
@@ -69,7 +69,7 @@ class Background:
             Operation("GET", f"{path}/payload", self._payload, is_public=True),
         ]
 
-    def start(self, request: ArmRequest, work: Callable[[], Outcome]) -> ArmAnswer:
+    def start(self, request: ArmRequest, work: Callable[[], OperationResult]) -> ArmAnswer:
         """Begin an operation and return the answer that says where its result will be.
 
         Raises:
@@ -86,16 +86,16 @@ class Background:
         path = f"/subscriptions/{subscription}/providers/{PROVIDER}/locations/{location}/operationResults/{operation}"
         return ArmAnswer(202, _STARTED, _polling(path, request))
 
-    def _run(self, running: _Running, work: Callable[[], Outcome]) -> None:
+    def _run(self, running: _Running, work: Callable[[], OperationResult]) -> None:
         with self._slots:
             try:
                 outcome = work()
             except ArmError as error:
-                outcome = Outcome({"status": "UnknownError", "error": error.body()})
+                outcome = OperationResult({"status": "UnknownError", "error": error.body()})
             except Exception:
                 _logger.exception("a test of the management API failed")
                 problem = {"code": "InternalError", "message": "the test failed; the hub's log says why"}
-                outcome = Outcome({"status": "UnknownError", "error": problem})
+                outcome = OperationResult({"status": "UnknownError", "error": problem})
         with self._lock:
             running.outcome = outcome
 

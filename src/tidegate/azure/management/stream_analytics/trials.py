@@ -27,7 +27,7 @@ from tidegate.azure.management.access.requests import (
     bad_request,
     read_payload,
 )
-from tidegate.azure.management.stream_analytics.background import LOCATION, Background, Outcome
+from tidegate.azure.management.stream_analytics.background import LOCATION, Background, OperationResult
 from tidegate.azure.management.stream_analytics.document import parts_of, read_part
 from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked, reach
 from tidegate.azure.management.stream_analytics.jobs import JobPayload, document_of
@@ -177,11 +177,11 @@ class Trials:
         work = partial(_tested, definition, raw["inputs"], raw["outputs"], payload.diagnostics)
         return self._start(request, work)
 
-    def _start(self, request: ArmRequest, work: Callable[[], Outcome]) -> ArmAnswer:
+    def _start(self, request: ArmRequest, work: Callable[[], OperationResult]) -> ArmAnswer:
         """Begin work that connects only to addresses which callers may name."""
         policy = self._hubs.address_policy()
 
-        def guarded() -> Outcome:
+        def guarded() -> OperationResult:
             with policy.in_force():
                 return work()
 
@@ -224,7 +224,7 @@ class Trials:
     def _tried(self, request: ArmRequest, kind: str, body: PartPayload) -> ArmAnswer:
         part = _part(kind, body)
 
-        def work() -> Outcome:
+        def work() -> OperationResult:
             try:
                 if _is_raw(part):
                     _check_raw(part)
@@ -232,8 +232,8 @@ class Trials:
                     made = self._definition({kind: [part]})
                     reach(made[kind][part["name"]], is_input=kind == "inputs")
             except ArmError as error:
-                return Outcome({"status": "TestFailed", "error": error.body()})
-            return Outcome({"status": "TestSucceeded"})
+                return OperationResult({"status": "TestFailed", "error": error.body()})
+            return OperationResult({"status": "TestSucceeded"})
 
         return self._start(request, work)
 
@@ -296,7 +296,7 @@ def _tested(
     raw_inputs: list[dict[str, Any]],
     raw_outputs: list[dict[str, Any]],
     diagnostics: Diagnostics | None,
-) -> Outcome:
+) -> OperationResult:
     """Test a query, and write its rows where they are wanted."""
     try:
         found = _answer_of(definition, raw_inputs, events=MOST_EVENTS, rows=MOST_ROWS)
@@ -309,8 +309,8 @@ def _tested(
             _write_diagnostics(diagnostics, found, rows)
     except ArmError as error:
         status = _status_of(error.kind) if isinstance(error, NoAnswer) else "RuntimeError"
-        return Outcome({"status": status, "error": error.body()})
-    return Outcome({"status": "Success"}, rows, "outputUri")
+        return OperationResult({"status": status, "error": error.body()})
+    return OperationResult({"status": "Success"}, rows, "outputUri")
 
 
 def _write_diagnostics(diagnostics: Diagnostics, found: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
@@ -336,7 +336,7 @@ def _status_of(kind: ProblemKind) -> str:
             assert_never(kind)
 
 
-def _sampled(definition: Mapping[str, Any], raw: list[dict[str, Any]], events_uri: str | None) -> Outcome:
+def _sampled(definition: Mapping[str, Any], raw: list[dict[str, Any]], events_uri: str | None) -> OperationResult:
     """Read the last events of an input, and write them where they are wanted."""
     try:
         found = _answer_of(definition, raw, events=SAMPLED_EVENTS, rows=MOST_ROWS, unordered=True)
@@ -345,15 +345,15 @@ def _sampled(definition: Mapping[str, Any], raw: list[dict[str, Any]], events_ur
         if events_uri is not None:
             write_blob(events_uri, _content(rows))
     except ArmError as error:
-        return Outcome({"status": "ErrorConnectingToInput", "diagnostics": [], "error": error.body()})
+        return OperationResult({"status": "ErrorConnectingToInput", "diagnostics": [], "error": error.body()})
     partitions = [(name, count) for read in found["partitions"].values() for name, count in read.items()]
     told = [f"Partition {name} has no events." for name, count in partitions if not count] + found["errors"]
     result: dict[str, Any] = {"status": "ReadAllEventsInRange", "diagnostics": told}
     if not any(count for _, count in partitions):
-        return Outcome({**result, "status": "NoEventsFoundInRange"})
+        return OperationResult({**result, "status": "NoEventsFoundInRange"})
     if rows:
         result["lastArrivalTime"] = max(row["time"] for row in output["rows"])
-    return Outcome(result, rows if events_uri is None else None, "eventsDownloadUrl")
+    return OperationResult(result, rows if events_uri is None else None, "eventsDownloadUrl")
 
 
 def _content(value: Any) -> bytes:

@@ -29,9 +29,9 @@ from tidegate.connectors.outputs.files.file_place import FilePlace, open_place
 from tidegate.connectors.outputs.files.parts import (
     OWN_FOLDER,
     CommittedFiles,
+    FolderPart,
     Move,
     NewPart,
-    Part,
     PartCommitter,
     PartEncoder,
     PartWriter,
@@ -229,7 +229,7 @@ class FilesOfResults:
             self._reject(placed.rejected, placed.dropped)
             self.accept_parts(placed.parts, placed.rows)
 
-    def accept_parts(self, parts: Sequence[Part], rows: int, dropped: int = 0) -> None:
+    def accept_parts(self, parts: Sequence[FolderPart], rows: int, dropped: int = 0) -> None:
         """Accept parts that `PartWriter.write_parts` has made durable, in place of `write`.
 
         Args:
@@ -275,11 +275,11 @@ class FilesOfResults:
         contents = {one.part.name: one.content for one in new if one.content}
         parts = (*state.pending, *(one.part for one in new))
         due = {part.folder for part in parts} if everything else self._due(parts)
-        pending: list[Part] = []
+        pending: list[FolderPart] = []
         files: list[NewPart] = []
         moves: list[Move] = []
         for folder in dict.fromkeys(part.folder for part in parts):
-            waiting: list[Part] = []
+            waiting: list[FolderPart] = []
             for part in [one for one in parts if one.folder == folder]:
                 if not part.whole:
                     waiting.append(part)
@@ -301,7 +301,7 @@ class FilesOfResults:
         dropped = state.dropped + (0 if everything else self._dropped)
         return CommittedFiles(self._identity.journal, rows, dropped, tuple(pending), tuple(moves))
 
-    def _due(self, parts: Iterable[Part]) -> set[str]:
+    def _due(self, parts: Iterable[FolderPart]) -> set[str]:
         """Return the folders whose chunks are to become files now."""
         rows: dict[str, int] = {}
         since: dict[str, float] = {}
@@ -321,10 +321,10 @@ class FilesOfResults:
             if count >= self._definition.minimum_rows or since[folder] <= oldest
         }
 
-    def _files_of(self, chunks: Sequence[Part], contents: Mapping[str, bytes]) -> list[NewPart]:
+    def _files_of(self, chunks: Sequence[FolderPart], contents: Mapping[str, bytes]) -> list[NewPart]:
         """Return files of chunks of one folder; more than one where their columns differ."""
         format_ = self._writer.format.opened()
-        groups: list[tuple[list[Part], list[bytes]]] = []
+        groups: list[tuple[list[FolderPart], list[bytes]]] = []
         for part in chunks:
             content = contents.get(part.name) or self._contents.get(part.name) or content_of(self._place, part)
             if not groups or not format_.joins(groups[-1][1], content):
@@ -341,7 +341,7 @@ class FilesOfResults:
             files.append(NewPart(replace(described, whole=True), file))
         return files
 
-    def _move(self, part: Part) -> Move:
+    def _move(self, part: FolderPart) -> Move:
         folder = f"{part.folder.strip('/')}/" if part.folder.strip("/") else ""
         return Move(part.name, f"{folder}{part.label}{self._suffix}")
 

@@ -55,7 +55,7 @@ OWN_FOLDER = "_tidegate"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FolderPart:
     """Durable rows of one folder.
 
     Attributes:
@@ -82,7 +82,7 @@ class Part:
 class NewPart:
     """A part that is not yet durable."""
 
-    part: Part
+    part: FolderPart
     content: bytes
 
 
@@ -122,11 +122,11 @@ class PartWriter:
             found.append(NewPart(replace(part, whole=whole), content))
         return found
 
-    def described(self, folder: str, period: int, label: str, rows: int, content: bytes) -> Part:
+    def described(self, folder: str, period: int, label: str, rows: int, content: bytes) -> FolderPart:
         """Return the description of a part with a name of its own."""
         name = f"{self.own_folder}/parts/{label}-{secrets.token_hex(8)}"
         digest = hashlib.sha256(content).hexdigest()
-        return Part(folder, period, label, name, rows, len(content), digest, time.time())
+        return FolderPart(folder, period, label, name, rows, len(content), digest, time.time())
 
     def store(self, parts: Sequence[NewPart]) -> None:
         """Make parts durable.
@@ -136,7 +136,7 @@ class PartWriter:
         """
         self.place.put([(one.part.name, one.content) for one in parts])
 
-    def write_parts(self, rows: ResultRows, label: str) -> list[Part]:
+    def write_parts(self, rows: ResultRows, label: str) -> list[FolderPart]:
         """Make rows durable, and return the parts for `PartCommitter.commit`; callable in any process."""
         parts = self.new_parts(rows, label)
         self.store(parts)
@@ -157,7 +157,7 @@ class WrittenParts:
         dropped: how many of those there are.
     """
 
-    parts: list[Part]
+    parts: list[FolderPart]
     rows: int
     rejected: list[RejectedRow]
     dropped: int
@@ -255,7 +255,7 @@ class CommittedFiles:
     journal: str
     rows: int = 0
     dropped: int = 0
-    pending: tuple[Part, ...] = ()
+    pending: tuple[FolderPart, ...] = ()
     moves: tuple[Move, ...] = ()
     attempt: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -357,14 +357,14 @@ class PartCommitter:
             version = fields.pop("version")
             if version != _VERSION:
                 raise OutputError(f"{self.mark_place.marks} is of version {version}; this Tidegate reads {_VERSION}")
-            pending = tuple(Part(**part) for part in fields.pop("pending"))
+            pending = tuple(FolderPart(**part) for part in fields.pop("pending"))
             moves = tuple(Move(**move) for move in fields.pop("moves"))
             return CommittedFiles(**fields, pending=pending, moves=moves)
         except (ValueError, KeyError, TypeError) as error:
             raise OutputError(f"{self.mark_place.marks} is damaged ({error}); restore it from a backup") from error
 
 
-def content_of(place: FilePlace, part: Part) -> bytes:
+def content_of(place: FilePlace, part: FolderPart) -> bytes:
     """Return the content of a pending chunk, checked against its hash.
 
     Raises:

@@ -34,7 +34,7 @@ from tidegate.engine.values.json_lines import dicts
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ResultFrame:
     """What an encoder says of rows beside their text.
 
     Attributes:
@@ -49,12 +49,12 @@ class Frame:
 
 def encode_lines(rows: ResultRows) -> bytes:
     """Encode rows as lines of JSON."""
-    return framed(Frame(len(rows)), rows.to_json_lines())
+    return framed(ResultFrame(len(rows)), rows.to_json_lines())
 
 
 def encode_items(rows: ResultRows) -> bytes:
     """Encode rows as the items of an array of JSON, without the brackets around and the comma before them."""
-    return framed(Frame(len(rows)), array_items(rows))
+    return framed(ResultFrame(len(rows)), array_items(rows))
 
 
 def array_items(rows: ResultRows) -> bytes:
@@ -72,7 +72,7 @@ class CsvEncoder:
     def __call__(self, rows: ResultRows) -> bytes:
         """Return the frame and the lines of rows."""
         text, rejected = CsvLines(self.delimiter, self.columns).encode(rows)
-        return framed(Frame(len(rows), rejected[:SAMPLES], len(rejected)), text)
+        return framed(ResultFrame(len(rows), rejected[:SAMPLES], len(rejected)), text)
 
 
 _ARRAY_END = b"\n]\n"
@@ -251,7 +251,7 @@ class ResultFile:
 
     def write(self, rows: ResultRows) -> None:
         data, rejected = self._format.encode(rows, self._kept)
-        self._accept(Frame(len(rows), rejected[:SAMPLES], len(rejected)))
+        self._accept(ResultFrame(len(rows), rejected[:SAMPLES], len(rejected)))
         self._waiting.append(data)
 
     def encoder(self) -> Encoder | None:
@@ -281,7 +281,7 @@ class ResultFile:
         rows: int = self._mark["rows"] + self._taken - self._mark["dropped"] - self._dropped
         return rows
 
-    def _accept(self, frame: Frame) -> None:
+    def _accept(self, frame: ResultFrame) -> None:
         """Count rows."""
         first = self._mark["rows"] + self._taken
         for row in frame.rejected:

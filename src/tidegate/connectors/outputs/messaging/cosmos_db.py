@@ -31,7 +31,7 @@ from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.connectors.outputs.messaging.lanes import Lanes, Outcome, Refused
+from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, Lanes, RefusedRow
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
@@ -162,7 +162,7 @@ class CosmosContainer:
             self._taken = self._rows.dropped = 0
         return dict(self._mark)
 
-    def _deliver(self, document: Document) -> Outcome[Document]:
+    def _deliver(self, document: Document) -> BatchOutcome[Document]:
         """Write a document, waiting where the account asks for it; see `Lanes`."""
         headers = {"x-ms-documentdb-is-upsert": "True"}
         if self._partition_key:
@@ -172,11 +172,11 @@ class CosmosContainer:
             signed = {**self._headers("POST", "docs"), **headers}
             reply = self._client.post(document.body, signed, f"/{self._resource}/docs")
             if reply.is_success:
-                return Outcome()
+                return BatchOutcome()
             if reply.status in _REFUSALS:
                 said = f"{self._resource} answered {reply.status}: {_message(reply)}"
-                refused = Refused(document.number, document.time, _REFUSALS[reply.status], said, document.body)
-                return Outcome(refused=[refused])
+                refused = RefusedRow(document.number, document.time, _REFUSALS[reply.status], said, document.body)
+                return BatchOutcome(refused=[refused])
             if reply.status not in (429, 449) or time.monotonic() - began > _LONGEST_WAIT_S:
                 raise OutputUnavailableError(f"{self._resource} answered {reply.status}: {_message(reply)}")
             time.sleep(min(reply.retry_after_s() or _BACK_OFF.after(failures), _LONGEST_WAIT_S))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tidegate.connectors.outputs.kinds import OutputOpening
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.connectors.outputs.messaging.lanes import Lanes, Outcome, Refused
+from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, Lanes, RefusedRow
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows
 from tidegate.connectors.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
@@ -85,16 +85,16 @@ class HttpDelivery:
         self.largest_count: int | None = None
         """The largest batch that the receiver has not found too large, once it has found one."""
 
-    def deliver(self, batch: HttpBatch) -> Outcome[HttpBatch]:
+    def deliver(self, batch: HttpBatch) -> BatchOutcome[HttpBatch]:
         """Send a batch; see `Lanes`."""
         if self.largest_count is not None and len(batch) > self.largest_count:
             size = self.largest_count
-            return Outcome([batch[first : first + size] for first in range(0, len(batch), size)])
+            return BatchOutcome([batch[first : first + size] for first in range(0, len(batch), size)])
         self._wait()
         body = b"[%b]" % b",".join(row.body for row in batch)
         reply = self._client.post(body, self._headers(batch))
         if reply.is_success:
-            return Outcome()
+            return BatchOutcome()
         if reply.status == _TOO_LARGE:
             return self._halved(batch)
         said = f"{self._client.place} answered {reply.status}{f': {reply.text}' if reply.text else ''}"
@@ -104,8 +104,8 @@ class HttpDelivery:
                 self._not_before_s = time.monotonic() + reply.retry_after_s()
                 raise OutputUnavailableError(said)
         kept = self._keep(batch, reply)
-        return Outcome(
-            refused=[Refused(row.number, row.time, TYPE_CONVERSION_ERROR, said + kept, row.body) for row in batch]
+        return BatchOutcome(
+            refused=[RefusedRow(row.number, row.time, TYPE_CONVERSION_ERROR, said + kept, row.body) for row in batch]
         )
 
     def _wait(self) -> None:
@@ -118,14 +118,14 @@ class HttpDelivery:
     def _headers(self, batch: HttpBatch) -> Mapping[str, str]:
         return {"Tidegate-Output": self._name, "Tidegate-Rows": ranges_of([row.number for row in batch])}
 
-    def _halved(self, batch: HttpBatch) -> Outcome[HttpBatch]:
+    def _halved(self, batch: HttpBatch) -> BatchOutcome[HttpBatch]:
         if len(batch) == 1:
             (row,) = batch
             said = f"{self._client.place} finds a result of {len(row.body):,} bytes too large (413)"
-            return Outcome(refused=[Refused(row.number, row.time, RECORD_EXCEEDED_SIZE_LIMIT, said, row.body)])
+            return BatchOutcome(refused=[RefusedRow(row.number, row.time, RECORD_EXCEEDED_SIZE_LIMIT, said, row.body)])
         middle = len(batch) // 2
         self.largest_count = min(self.largest_count or middle, middle)
-        return Outcome([batch[:middle], batch[middle:]])
+        return BatchOutcome([batch[:middle], batch[middle:]])
 
     def _keep(self, batch: HttpBatch, reply: Reply) -> str:
         """Write a poison batch to a file, and return where it is, for people."""

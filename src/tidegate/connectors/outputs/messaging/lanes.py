@@ -19,7 +19,7 @@ Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRow:
     """A row that a receiver refuses for good: its number, its time in ticks, the kind of error, why, and its text."""
 
     number: int
@@ -30,17 +30,17 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Batch]):
+class BatchOutcome(Generic[Batch]):
     """What became of a batch: nothing is left of it, or smaller batches are to be delivered in its place."""
 
     instead: Sequence[Batch] = ()
-    refused: Sequence[Refused] = ()
+    refused: Sequence[RefusedRow] = ()
 
 
 class Lanes(Generic[Batch]):
     """Batches by lane."""
 
-    def __init__(self, count: int, deliver: Callable[[Batch], Outcome[Batch]]) -> None:
+    def __init__(self, count: int, deliver: Callable[[Batch], BatchOutcome[Batch]]) -> None:
         """
         Args:
             deliver: sends a batch; called by as many threads as there are lanes. It raises OutputUnavailableError if
@@ -48,7 +48,7 @@ class Lanes(Generic[Batch]):
         """
         self._deliver = deliver
         self._pending: list[deque[Batch]] = [deque() for _ in range(count)]
-        self._refused: list[list[Refused]] = [[] for _ in range(count)]
+        self._refused: list[list[RefusedRow]] = [[] for _ in range(count)]
         self._pool = ThreadPoolExecutor(count, "tidegate-lane") if count > 1 else None
 
     @property
@@ -64,7 +64,7 @@ class Lanes(Generic[Batch]):
         """Add a batch to the end of a lane."""
         self._pending[lane].append(batch)
 
-    def deliver(self) -> list[Refused]:
+    def deliver(self) -> list[RefusedRow]:
         """Deliver every batch, and return the rows that were refused for good, in their order.
 
         Raises:

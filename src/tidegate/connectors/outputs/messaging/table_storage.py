@@ -40,7 +40,7 @@ from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.arrow_tables import named_columns
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.connectors.outputs.messaging.lanes import Lanes, Outcome, Refused
+from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, Lanes, RefusedRow
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows, row_at
 from tidegate.connectors.outputs.output import (
     COLUMN_NAME_INVALID,
@@ -428,17 +428,17 @@ class StorageTable:
             self._taken = self._rows.dropped = 0
         return dict(self._mark)
 
-    def _deliver(self, entities: Sequence[Entity]) -> Outcome[Sequence[Entity]]:
+    def _deliver(self, entities: Sequence[Entity]) -> BatchOutcome[Sequence[Entity]]:
         """Write entities as one transaction; see `Lanes`."""
         boundary = uuid.uuid4().hex
         headers = {**self._account.headers("$batch"), "Content-Type": f"multipart/mixed; boundary=batch_{boundary}"}
         reply = self._client.post(self._batch(entities, boundary), headers, self._account.target("$batch"))
         status, code, place = _outcome(reply)
         if 200 <= status < 300:
-            return Outcome()
+            return BatchOutcome()
         if status == 413 and len(entities) > 1:
             middle = len(entities) // 2
-            return Outcome([entities[:middle], entities[middle:]])
+            return BatchOutcome([entities[:middle], entities[middle:]])
         said = f"the table {self._table} of {self._client.place} answered {status} {code}: {_message(reply)}"
         if status not in (400, 413):
             raise OutputUnavailableError(said)
@@ -446,11 +446,11 @@ class StorageTable:
             place = 0
         if place is None or place >= len(entities):
             # The answer does not say which entity it is about: each is tried by itself.
-            return Outcome([[entity] for entity in entities])
+            return BatchOutcome([[entity] for entity in entities])
         wrong = entities[place]
         kind = _REFUSALS.get(code, TYPE_CONVERSION_ERROR)
         rest = [*entities[:place], *entities[place + 1 :]]
-        return Outcome([rest] if rest else [], [Refused(wrong.number, wrong.time, kind, said, wrong.body)])
+        return BatchOutcome([rest] if rest else [], [RefusedRow(wrong.number, wrong.time, kind, said, wrong.body)])
 
     def _batch(self, entities: Sequence[Entity], boundary: str) -> bytes:
         """Return a change set of entities that are inserted or replace those with their keys."""

@@ -65,7 +65,7 @@ from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Ki
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.explain import expression
 from tidegate.sql.plan.nodes import Type
-from tidegate.sql.plan.signatures import Role, read_signature
+from tidegate.sql.plan.signatures import ArgumentRole, read_signature
 
 MAX_HISTORY = 100_000
 """The longest history of anomaly detection, because each event is compared with all of it."""
@@ -162,7 +162,7 @@ class ChangePoint(AnomalyDetection):
         "AnomalyDetection_ChangePoint(v, 80, 20) OVER (LIMIT DURATION(minute, 1))",
         '{"IsAnomaly":0,"Score":1.0}',
     )
-    roles = (Role.CONSTANT, Role.CONSTANT)
+    roles = (ArgumentRole.CONSTANT, ArgumentRole.CONSTANT)
 
     def scored(self, values: FloatArray, chance: float, call: plan.TemporalCall) -> tuple[bool, float]:
         score = change_point(values[-int(call.parameters[1]) :])
@@ -254,7 +254,7 @@ class SpikeAndDip(AnomalyDetection):
         "AnomalyDetection_SpikeAndDip(v, 95, 20, 'spikes') OVER (LIMIT DURATION(minute, 1))",
         '{"IsAnomaly":0,"Score":1.0}',
     )
-    roles = (Role.CONSTANT, Role.CONSTANT, Role.CONSTANT)
+    roles = (ArgumentRole.CONSTANT, ArgumentRole.CONSTANT, ArgumentRole.CONSTANT)
 
     def faults(self, parameters: Sequence[int | float | str]) -> Iterator[tuple[int, str]]:
         yield from super().faults(parameters)

@@ -53,7 +53,7 @@ from tidegate.engine.windows.kind import ceil_to
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.explain import expression
 from tidegate.sql.plan.nodes import Type
-from tidegate.sql.plan.signatures import AnalyticSignature, Role, read_signature
+from tidegate.sql.plan.signatures import AnalyticSignature, ArgumentRole, read_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Lag(AnalyticFunction):
     signature = read_signature("value any, [offset integer], [default any]")
     description = "The value of the row that is `offset` (1) rows before."
     example = ("LAG(v) OVER (LIMIT DURATION(minute, 1))", "4")
-    roles: ClassVar[tuple[Role, ...]] = (Role.OFFSET, Role.DEFAULT)
+    roles: ClassVar[tuple[ArgumentRole, ...]] = (ArgumentRole.OFFSET, ArgumentRole.DEFAULT)
     offset = 1
     takes_rows = True
 
@@ -205,7 +205,7 @@ class Last(Lag):
     signature = read_signature("value any, [default any]")
     description = "The value of the newest row, the row itself included."
     example = ("LAST(v) OVER (LIMIT DURATION(minute, 1))", "9")
-    roles = (Role.DEFAULT,)
+    roles = (ArgumentRole.DEFAULT,)
     offset = 0
 
 
