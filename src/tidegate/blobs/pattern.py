@@ -57,7 +57,7 @@ class PathPattern:
         """The pattern of a path (absolute, or a URL).
 
         Raises:
-            PatternError: an unknown name in braces, one that stands twice, or a time without a date.
+            PatternError: an unknown name in braces, one that occurs twice, or a time without a date.
         """
         scheme, separator, rest = path.partition("://")
         if separator:
@@ -72,7 +72,7 @@ class PathPattern:
         name = name.strip("/")
         special = _SPECIAL.search(name)
         if special is None:
-            # A folder stands for all that is in it.
+            # A folder means everything in it.
             text = f"{re.escape(name)}(/.*)?" if name and separator else re.escape(name) if name else ".*"
             return cls(root, name if separator else "", re.compile(text), exact=name or None)
         text = _expression(name, date_format, time_format)
@@ -128,7 +128,7 @@ def _expression(name: str, date_format: str, time_format: str) -> str:
         token = special[0]
         if token.startswith("{"):
             if token in used:
-                raise PatternError(f"{token} stands twice in '{name}'")
+                raise PatternError(f"{token} occurs twice in '{name}'")
             used.add(token)
         match token:
             case "**" | "**/":

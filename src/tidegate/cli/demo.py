@@ -165,7 +165,7 @@ def _connection_string(process: subprocess.Popen[str]) -> str:
             found = line[line.index("Endpoint=") :].strip()
         if READY in line:
             return found.rstrip(";")
-    raise click.ClickException("the hub did not come up; what it says stands above")
+    raise click.ClickException("the hub did not come up; see its messages above")
 
 
 # -- 2. the publishers -------------------------------------------------------------------------------------------------

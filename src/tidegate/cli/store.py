@@ -146,8 +146,8 @@ def _topic(topic: dict[str, Any]) -> dict[str, Any]:
 def copy(data: Path, url: str, store_config: Path | None, finish: bool, checkpoints: str | None) -> None:
     """Copy the events of a running hub to a cluster, with their times, so that gateways can take over.
 
-    Publishers go on meanwhile. A copy that was interrupted continues where it was, and one that is run again copies
-    what came since. When little is left, stop publishers and readers, and run it with --finish.
+    Publishers can keep publishing meanwhile. A copy that was interrupted continues where it was, and one that is
+    run again copies what came since. When little is left, stop publishers and readers, and run it with --finish.
 
     \b
     Example:

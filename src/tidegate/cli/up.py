@@ -164,7 +164,7 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     type=click.FloatRange(0, 3600),
     default=0.0,
     show_default=True,
-    help="How long to go on serving after a signal to stop, while GET /ready answers 503, so that a balancer sends new "
+    help="How long to keep serving after a signal to stop, while GET /ready answers 503, so that a balancer sends new "
     "clients elsewhere first.",
 )
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")

@@ -19,7 +19,7 @@ Layout, big-endian:
           61     …  records, compressed as a whole
 
 A record is its length, a byte of attributes, then its timestamp and offset less those of the batch, key, value and
-headers. Numbers are variable-length zigzag integers, and a length of -1 stands for null. See
+headers. Numbers are variable-length zigzag integers, and a length of -1 means null. See
 https://kafka.apache.org/documentation/#recordbatch.
 
 A batch is stored and passed on as it came. A broker changes its base offset and its leader's epoch, which the checksum

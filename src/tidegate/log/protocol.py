@@ -120,7 +120,7 @@ class PartitionStore(Protocol):
     def arrival_lower_bound(self, *, is_awaited: bool = True) -> ArrivalLowerBound:
         """Return a lower bound on future arrivals that holds even after a crash.
 
-        It rises in an idle partition too, with or without some delay: whoever waits for it asks again.
+        It rises in an idle partition too, with or without some delay: a caller that waits for it asks again.
 
         Args:
             is_awaited: Whether the caller waits for it to rise, for which a store may have to write something.

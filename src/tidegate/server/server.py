@@ -145,7 +145,7 @@ class Server:
         await asyncio.get_running_loop().run_in_executor(None, self._open.close)
 
     async def drain(self) -> None:
-        """Say that the server is not ready, and go on serving for `drain_s` seconds. Calling it again does nothing."""
+        """Say that the server is not ready, and keep serving for `drain_s` seconds. Calling it again does nothing."""
         if not self._is_stopping:
             self._is_stopping = True
             if self.listeners and self.settings.drain_s:
@@ -188,7 +188,7 @@ class Server:
             client.check_links()
 
     def _on_change(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Check the links soon, whoever has changed something, in any thread."""
+        """Check the links soon. May be called in any thread."""
         with contextlib.suppress(RuntimeError):  # the server has stopped
             loop.call_soon_threadsafe(self.check_links)
         for follow in list(self.followers):

@@ -70,7 +70,7 @@ def read_log(folder: Path, *, limit: int, after: int | None = None) -> LogPage:
 
 
 def rotate(folder: Path) -> None:
-    """Move logs that have grown aside, each as NAME.1; the process that writes them goes on at their new beginning."""
+    """Copy logs that have grown to NAME.1 and empty them; the process that writes them keeps its open file."""
     for name in (LOG, CONSOLE):
         path = folder / name
         try:

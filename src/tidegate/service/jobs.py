@@ -148,7 +148,7 @@ class Jobs:
             return job.resource()
 
     def edit(self, name: str, change: Callable[[JobDocument], JobDocument], *, etag: str | None = None) -> JobResource:
-        """Change a job. A running one whose results would differ goes on with the change from its last output time.
+        """Change a job. A running one whose results would differ continues with the change from its last output time.
 
         Args:
             change: returns the new document for the present one, which has the secrets in clear.

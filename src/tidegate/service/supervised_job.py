@@ -70,7 +70,7 @@ class Surroundings:
     """What all jobs of a service share.
 
     Attributes:
-        lock: held by whoever reads or changes a job.
+        lock: held while a job is read or changed.
         launcher: returns what starts processes.
         changed: called after a job has changed, with the lock held.
         spark: what jobs use that outgrow their process.

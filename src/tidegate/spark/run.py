@@ -251,7 +251,7 @@ class _StartingSpark:
             return
         try:
             warm_up(context)
-            # The first one takes Java seconds, in which the run goes on.
+            # The first one takes Java seconds, in which the run continues.
             session = SparkSession(context)
         except BaseException as error:
             self._manager.__exit__(None, None, None)
@@ -263,7 +263,7 @@ class _StartingSpark:
         if self._thread is None:
             return
         if not self._future.done():
-            # The process may go on, and Spark must not.
+            # The process may outlive this run; Spark must not.
             self._future.add_done_callback(
                 lambda future: future.exception() or self._manager.__exit__(None, None, None)
             )

@@ -98,7 +98,7 @@ class _Script:
     def _table(self, node: syntax.CreateTable) -> None:
         key = node.name.text.lower()
         if key in self._context.tables:
-            self._report.error(node.name.span, f"CREATE TABLE {node.name.text} stands twice")
+            self._report.error(node.name.span, f"CREATE TABLE {node.name.text} is defined twice")
         known = self._context.inputs
         if known is not None and key not in {name.lower() for name in known}:
             hint = did_you_mean(node.name.text, known)

@@ -178,5 +178,5 @@ def test_a_seal_that_takes_long_is_taken_less_often_and_a_failed_one_is_reported
     assert not schedule.is_due_at_stop(step)
     now[0] = 2_000
     schedule.seal(nowhere, nowhere)
-    assert notices == ["the state could not be sealed: no space left on device; the job goes on without"]
+    assert notices == ["the state could not be sealed: no space left on device; the job continues without it"]
     assert not SealSchedule(None, 0, notices.append).is_due(step)

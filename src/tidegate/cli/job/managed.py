@@ -153,7 +153,7 @@ def settled(jobs: JobsClient, name: str, wait_s: float) -> dict[str, Any]:
             return job
         if time.monotonic() > deadline:
             raise ManagementError(
-                f"job '{name}' is still {job['state']} after {wait_s:g} s; it goes on, and "
+                f"job '{name}' is still {job['state']} after {wait_s:g} s; it is still working on it, and "
                 f"'tidegate job show {name}' shows how it is"
             )
         if job["state"] != told and sys.stderr.isatty():
@@ -216,7 +216,7 @@ def create(
     """Create a job of the service from the file JOB.
 
     The service keeps its own copy, with values from the environment filled in here and secrets encrypted; the file may
-    change or go. The state folder stays where the file has it, so the job goes on where 'tidegate job run' stopped.
+    change or go. The state folder stays where the file has it, so the job continues where 'tidegate job run' stopped.
 
     \b
     Example:
@@ -244,7 +244,7 @@ def update(
 ) -> None:
     """Give a job of the service the definition in the file JOB.
 
-    A running job stops and goes on from its last output time. If the query, its functions or the event ordering have
+    A running job stops and continues from its last output time. If the query, its functions or the event ordering have
     changed, 'tidegate job show' then says which results are the old query's and which the new one's.
 
     \b
@@ -339,7 +339,7 @@ def start(jobs: JobsClient, name: str, mode: str | None, start_time: str | None,
 @output_option
 @on_service
 def stop(jobs: JobsClient, name: str, wait_s: float, output: str) -> None:
-    """Stop a job of the service; it goes on there when it is started again.
+    """Stop a job of the service; it continues there when it is started again.
 
     \b
     Example:

@@ -40,7 +40,7 @@ Parameters = Mapping[str, str]
 
 _OPERATION = "_operation_"
 _GONE = 2
-# What stands in quotes is text, and a file with a query begins with comments that name parameters.
+# What is in quotes is text, and a file with a query begins with comments that name parameters.
 _PIECE = re.compile(
     r"""(?P<quoted>'[^']*'|"[^"]*")|--[^\n]*|/\*.*?\*/|@(?P<parameter>snapshotTime|deltaStartTime|deltaEndTime)\b""",
     re.IGNORECASE | re.DOTALL,

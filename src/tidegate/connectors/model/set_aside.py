@@ -1,7 +1,7 @@
 """Events that no process of a job touches any more, because they ended those before it.
 
 Such an event is a data error, like one that cannot be decoded. Which ones there are does not follow from the log, so
-it is a recorded fact: a file in the state folder, durable before the job goes on. Whatever opens the inputs of the job
+it is a recorded fact: a file in the state folder, durable before the job continues. Whatever opens the job's inputs
 reads it, so every run, on one process or on Spark, and every replay leaves out the same events.
 """
 

@@ -148,7 +148,7 @@ def _multiplied_too_often(values: Sequence[object], frame: Frame) -> BoolArray:
     repeats_much = int(counts.max(initial=0)) * frame.text_bytes() > APPLIED_BYTES
     if int(counts.sum()) <= MOST_ROWS_OF_ONE and not repeats_much:
         return too_many
-    # In a task, the rows of an event are counted together; elsewhere a row stands for itself.
+    # In a task, the rows of an event are counted together; elsewhere a row counts for itself.
     numbers = frame.order[2] if frame.rows is not None and frame.order else np.arange(len(frame))
     owners = np.unique(numbers, return_inverse=True)[1]
     too_many |= np.bincount(owners, weights=counts)[owners] > MOST_ROWS_OF_ONE

@@ -1,7 +1,7 @@
 """The dots of the watermark picture: one for each event, by the rule that touched it and by its fate.
 
 Colour tells the rule (from the palette of Okabe and Ito, which readers with any colour vision can tell apart) and shape
-tells the fate, so that a print without colour still says everything: a filled dot stands at its System.Timestamp, a
+tells the fate, so that a print without colour still says everything: a filled dot is at its System.Timestamp, a
 hollow dot at the own time of an event that was moved from there, a cross at an event that is lost.
 """
 

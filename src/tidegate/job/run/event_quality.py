@@ -1,7 +1,7 @@
 """Warnings about a run whose events are mostly not used as they are.
 
-A job goes on whatever its events look like: what has no readable time is left out, what is late is adjusted or dropped,
-and all of it is counted. A run of which a large share goes that way is more likely misconfigured than unlucky, such as
+A job keeps running whatever its events look like: what has no readable time is left out, what is late is adjusted or
+dropped, and all of it is counted. A run of which a large share goes that way is more likely misconfigured than unlucky, such as
 one whose TIMESTAMP BY names text that is no time, or whose late tolerance is shorter than its publishers' delay. Its
 user should not have to look for the reason in a file.
 """
@@ -17,7 +17,7 @@ from tidegate.job.runtime.step import Step
 from tidegate.ordering import DATA_ERRORS, INVALID_KEY, INVALID_TIMESTAMP
 
 FEWEST_EVENTS = 1_000
-"""A share of fewer events says little while the run goes on; at its end it is of all there were."""
+"""A share of fewer events says little while the run lasts; at its end it is of all there were."""
 
 _LEFT_OUT = frozenset(
     [DATA_ERRORS[INVALID_TIMESTAMP], DATA_ERRORS[INVALID_KEY], *(kind for kind, _ in PROBLEMS.values())]

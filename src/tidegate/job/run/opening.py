@@ -153,7 +153,7 @@ def _set_aside_culprits(job: Job, inputs: Inputs, deaths: Deaths, notice: Callab
     for one in found:
         notice(
             f"input {one.input}, partition {one.partition}, event {one.sequence_number} is set aside: {one.reason}; "
-            "the job goes on without it"
+            "the job continues without it"
         )
 
 

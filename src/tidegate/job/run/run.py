@@ -467,7 +467,7 @@ class _Run:
         self._stepper = self._new_stepper(self._stepper.progress)
 
     def _new_stepper(self, progress: Progress) -> Stepper:
-        """Return a stepper with an empty state that goes on from a progress."""
+        """Return a stepper with an empty state that continues from a progress."""
         if self._placement is not None:
             self._placement.close()
             self._placement = None

@@ -97,7 +97,7 @@ class SealSchedule:
         try:
             size = self._seals.write(stepper, placement)
         except (OSError, JobError, StateLost, WorkersLost) as error:
-            self._notice(f"the state could not be sealed: {error}; the job goes on without")
+            self._notice(f"the state could not be sealed: {error}; the job continues without it")
         else:
             self.last = SealNote(time.time_ns() // 100, size, self._clock() - began)
             self._events = 0

@@ -2,7 +2,7 @@
 
 Results depend on the log alone, so one query can take over from another at any output time: the old one has computed
 every result before it, the new one computes every result from it on. There is no gap, and no result is there twice.
-A job whose query, functions or event ordering has changed therefore goes on where its results ended. This file says
+A job whose query, functions or event ordering has changed therefore continues where its results ended. This file says
 where that was, in time and by rows of each output.
 """
 

@@ -343,7 +343,7 @@ class JobPages:
         lines = await run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place))
         shown = {"lines": repeated([dict(one) for one in lines.lines]), "next": lines.next}
         if place is not None and request.url.path.endswith(JSON_SUFFIX):
-            return shown  # whoever follows the log has the rest already
+            return shown  # a reader that follows the log has the rest already
         groups = await run_in_threadpool(self._jobs.error_groups, job.name)
         sections = self._definition(request).get("inputs") or {}
         kind, find = (request.query_params.get(name, "").strip()[:100] for name in ("kind", "find"))

@@ -151,7 +151,7 @@ def capture_state(hub: EventHub, default: CaptureDescription | None) -> dict[str
 
 
 def without_credentials(destination: str) -> str:
-    """Return a capture destination without what follows a question mark or stands before an @."""
+    """Return a capture destination without what follows a question mark or precedes an @."""
     scheme, separator, rest = destination.partition("://")
     if not separator:
         return destination

@@ -1,1 +1,1 @@
-"""The AMQP side: one client's connection, and what stands behind each kind of link."""
+"""The AMQP side: one client's connection, and the behaviour behind each kind of link."""

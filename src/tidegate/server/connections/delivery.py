@@ -34,7 +34,7 @@ RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
 
 
 class DeliveryLink:
-    """What stands behind a link whose source is a partition in a consumer group."""
+    """The behaviour of a link whose source is a partition in a consumer group."""
 
     def __init__(self, client: ClientConnection, link: Link, reader: Reader, with_runtime_metrics: bool) -> None:
         self._client = client

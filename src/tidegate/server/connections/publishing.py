@@ -26,7 +26,7 @@ PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
 
 
 class PublishingLink:
-    """What stands behind a link whose target is a hub, a partition or a publisher.
+    """The behaviour of a link whose target is a hub, a partition or a publisher.
 
     A publication that is refused is answered by `rejected`, never by a detach: clients lose the reason of a detach.
     """

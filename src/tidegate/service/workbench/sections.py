@@ -1,6 +1,6 @@
 """Inputs, outputs and functions as forms: their kinds with labelled fields, and what checks a form's settings.
 
-A check says whether settings are right, or goes on to reach what they name.
+A check says whether settings are right, or also tries to reach what they name.
 """
 
 from __future__ import annotations

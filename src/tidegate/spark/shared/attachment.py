@@ -34,7 +34,7 @@ class SparkAddress:
 
     Attributes:
         port: of the gateway, on this machine only.
-        secret: of the gateway; whoever has it controls Spark.
+        secret: of the gateway; it gives control over Spark.
         owner: a name that no other attachment has, of letters, digits and underscores.
         folder: for files of this attachment; it is deleted with it.
     """

@@ -44,7 +44,7 @@ _BEFORE_EVENT = Struct(">qI")
 
 
 class CopyError(Exception):
-    """The copy cannot go on; the message says why, and what to do."""
+    """The copy cannot continue; the message says why, and what to do."""
 
 
 class SourceHub(NamedTuple):

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tidegate.store.kafka.store import KafkaStore
 
 IDLE_S = 1.0
-"""How long the running maximum stands still before a marker is written for those who wait for it."""
+"""How long the running maximum does not change before a marker is written for those who wait for it."""
 TAIL_BYTES = 4 << 20
 _KNOWN_MAXIMA = 256
 
@@ -181,7 +181,7 @@ class KafkaLog:
         elif topic_id != self._topic_id:
             reason = (
                 f"the topic {self.where.topic} was deleted, and another one has its name: delete the event hub, or "
-                "restart the gateways to go on with the new topic"
+                "restart the gateways to use the new topic"
             )
         self.writer.note_gone(reason)
 

@@ -40,7 +40,7 @@ class ArmError(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """Return what stands under `error` in the answer."""
+        """Return the value of `error` in the answer."""
         body: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.target is not None:
             body["target"] = self.target

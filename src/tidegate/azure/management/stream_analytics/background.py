@@ -1,4 +1,4 @@
-"""Operations that go on after their answer: a client polls the address that it was given until there is a result.
+"""Operations that outlive their answer: a client polls the address that it was given until there is a result.
 
 Results are kept in memory, the newest ones for an hour. Whoever knows the signature of a result may download what it
 holds, as with the shared access signature of a blob.

@@ -212,7 +212,7 @@ class StreamingJobs:
         return self._under_way(request, self._store.jobs.scale(job.name, Scale(streaming_units=units)), "start")
 
     def _under_way(self, request: ArmRequest, job: JobResource, verb: str) -> ArmAnswer:
-        """Return the answer to what goes on: where the client can ask how far it is."""
+        """Return the answer to an operation that is still running: where the client can ask for its result."""
         if _progress(verb, job)[0] == "Succeeded":
             return ArmAnswer()
         version = request.query.get("api-version", "2020-03-01")

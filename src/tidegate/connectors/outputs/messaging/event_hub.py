@@ -402,7 +402,7 @@ class HubOutput:
                 "to start over"
             )
 
-    # Where the hub stands ---------------------------------------------------------------------------------------------
+    # What the hub has ---------------------------------------------------------------------------------------------
 
     def _opened(self) -> Producer:
         """Open a connection with every partition; ``_stored`` then has the number of events in each."""
