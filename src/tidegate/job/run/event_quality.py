@@ -1,9 +1,9 @@
 """Warnings about a run whose events are mostly not used as they are.
 
 A job keeps running whatever its events look like: what has no readable time is left out, what is late is adjusted or
-dropped, and all of it is counted. A run of which a large share goes that way is more likely misconfigured than unlucky, such as
-one whose TIMESTAMP BY names text that is no time, or whose late tolerance is shorter than its publishers' delay. Its
-user should not have to look for the reason in a file.
+dropped, and all of it is counted. A run of which a large share goes that way is more likely misconfigured than unlucky,
+such as one whose TIMESTAMP BY names text that is no time, or whose late tolerance is shorter than its publishers'
+delay. Its user should not have to look for the reason in a file.
 """
 
 from __future__ import annotations
