@@ -455,7 +455,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
     ),
     "portal/web": ("server/http", "hub", "log"),
-    "portal/events": ("portal/web", "server/context", "hub", "log", "amqp/encoding", "amqp.messages"),
+    "portal/events": ("portal/web", "server/context", "hub", "log", "kafka", "amqp/encoding", "amqp.messages"),
     "portal/pages": (
         "portal/events",
         "portal/web",
@@ -465,6 +465,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "hub/capture",
         "hub",
         "schemas",
+        "kafka",
         "log",
     ),
     "service/workbench": (

@@ -13,7 +13,7 @@ import pytest
 from tidegate.amqp.encoding.types import Symbol, Timestamp, Ulong
 from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.kafka.translation import event_of
-from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain, schema_of
+from tidegate.portal.events.reading import StoredEvent, body_of, describe, plain, schema_header_of, schema_of
 
 
 def stored(**message: Any) -> StoredEvent:
@@ -113,3 +113,8 @@ def test_a_value_that_names_its_schema_may_be_decoded() -> None:
     assert describe(named)["format"] == "avro"
     assert schema_of(stored(body_kind="data", body=[b"x"])) is None
     assert body(b"\x00\x00\x00\x00\x01x")["format"] == "framed"
+    header = b"\x01" + bytes(16)
+    in_header = stored(application_properties={"__value_schema_id": header}, body_kind="data", body=[b"x"])
+    assert schema_header_of(in_header) == header
+    assert describe(in_header)["format"] == "framed"
+    assert schema_header_of(named) is None

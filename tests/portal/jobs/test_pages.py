@@ -260,12 +260,19 @@ def test_a_message_of_protobuf_is_decoded_in_the_explorer(visitor: Client, job_s
     assert visitor.post("/schemas/register", body).status == 200
     (row,) = [one for one in visitor.get("/schemas.json")["subjects"] if one["subject"] == "cars-value"]
     framed = b"\0" + row["latestId"].to_bytes(4, "big") + b"\0" + b"\n\x03a-1"
+    version = job_server.namespace.schema_registry.with_id(row["latestId"])[0]
+    header = b"\1" + version.content_id.bytes + b"\0"
     stored = threading.Event()
-    event = encode_message(Message(body_kind="data", body=[framed]))
+    events = [
+        Message(body_kind="data", body=[framed]),
+        Message(application_properties={"__value_schema_id": header}, body_kind="data", body=[b"\n\x03a-2"]),
+    ]
     log = job_server.namespace.event_hub("telemetry").partitions[3].log
     number = log.next_sequence_number
-    log.append([event], lambda *_: stored.set())
+    log.append([encode_message(event) for event in events], lambda *_: stored.set())
     assert stored.wait(PATIENCE_S)
+    in_header = visitor.get(f"/eventhubs/telemetry/events/3/{number + 1}/decoded.json")
+    assert (in_header["records"], in_header["count"]) == ([{"plate": "a-2"}], 1)
     found = visitor.get(f"/eventhubs/telemetry/events/3/{number}/decoded.json")
     assert (found["records"], found["count"]) == ([{"plate": "a-1"}], 1)
     assert found["schema"].startswith("cars-value version 1")

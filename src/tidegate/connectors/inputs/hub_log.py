@@ -32,6 +32,7 @@ from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.connectors.model.messages import Messages, bodies
 from tidegate.engine import JSON, Format
 from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
+from tidegate.kafka.value_schemas import SCHEMA_HEADER
 from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 from tidegate.retrying import BackOff, call_again
@@ -98,8 +99,10 @@ class HubRange:
         found = bodies(messages.buffer, messages.ends)
         if self.registry is None:
             return found
-        content_types = [one.system_properties.get("content-type") for one in messages.details()]
-        return self.registry.bodies(found, self.body_format, content_types)
+        details = messages.details()
+        content_types = [one.system_properties.get("content-type") for one in details]
+        headers = [(one.values or {}).get(SCHEMA_HEADER) for one in details]
+        return self.registry.bodies(found, self.body_format, content_types, headers)
 
     def _runs(self, batch_events: int) -> Iterator[Messages]:
         for messages in self.read_messages(batch_events):

@@ -36,6 +36,7 @@ from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
 from tidegate.connectors.model.section import Public, Secret, SecretOptions
 from tidegate.engine import Format, Limits
 from tidegate.engine.decoding.metadata import HUB_COLUMNS
+from tidegate.kafka.value_schemas import SCHEMA_HEADER
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
 if TYPE_CHECKING:
@@ -308,7 +309,10 @@ class KafkaRange:
         numbers = np.array([one.offset() for one in records], dtype=np.int64)
         times_ms = np.array([one.timestamp()[1] for one in records], dtype=np.int64)
         body_format, registry = self.source.body_format, self.source.registry
-        bodies = values if registry is None else registry.bodies(values, body_format)
+        bodies = values
+        if registry is not None:
+            headers = [dict(one.headers() or ()).get(SCHEMA_HEADER) for one in records]
+            bodies = registry.bodies(values, body_format, headers=headers)
         return Events(
             numbers,
             np.maximum(times_ms, 0) * TICKS_PER_MILLISECOND,

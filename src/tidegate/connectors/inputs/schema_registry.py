@@ -1,9 +1,8 @@
 """Bodies whose schema is in a registry: the hub's, or any with Confluent's interface (Apicurio, Karapace, Redpanda).
 
-Kafka's serializers begin a body with a zero byte and the four bytes of its schema's number, and continue with the value
-(https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format). Azure's
-encoders name the schema in the content type, `avro/binary+` and its id, and the body is the value alone. The hub's
-registry gives out a schema by either.
+Kafka's serializers name a body's schema before it or in a header (`tidegate.kafka.value_schemas`). Azure's encoders
+name it in the content type, `avro/binary+` and its id, and the body is the value alone. The hub's registry gives out a
+schema by either.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 import fastavro
 import numpy as np
@@ -32,11 +32,11 @@ from tidegate.connectors.model.section import Public, Secret, SecretUrl
 from tidegate.engine import Format, Problem, TableBodies
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.engine.decoding.tables import Table
+from tidegate.kafka.value_schemas import named_schema
 
 REGISTRY_TABLES = ("avro", "protobuf")
 """The formats whose bodies are read with their schema in the registry."""
 REGISTRY_FORMATS = (*REGISTRY_TABLES, "json")
-_HEADER_BYTES = 5
 _AZURE_AVRO = "avro/binary+"
 _ANSWER_WITHIN_S = 10
 _NOT_FOUND = 404
@@ -57,7 +57,11 @@ class SchemaRegistry:
     user: str = field(default="", repr=False)
 
     def bodies(
-        self, values: Sequence[bytes], body_format: Format, content_types: Sequence[str | None] = ()
+        self,
+        values: Sequence[bytes],
+        body_format: Format,
+        content_types: Sequence[str | None] = (),
+        headers: Sequence[object] = (),
     ) -> Sequence[bytes]:
         """Return values as bodies that the engine reads.
 
@@ -66,27 +70,36 @@ class SchemaRegistry:
             body_format: avro or protobuf, whose values become the rows of a table; or json, whose values lose their
                 prefix.
             content_types: of the values; empty if there are none.
+            headers: what the header in which Kafka's serializers name a schema says of each; empty if there are none.
 
         Raises:
             InputUnavailableError: the registry cannot be reached.
             InputError: it refuses.
         """
+        headers = headers or [None] * len(values)
         if body_format.kind not in REGISTRY_TABLES:
-            return [value[_HEADER_BYTES:] if value[:1] == b"\0" else value for value in values]
-        return TableBodies.of(self._table(values, content_types or [None] * len(values), body_format))
+            named = (named_schema(value, header) for value, header in zip(values, headers, strict=True))
+            return [value if one is None else one[1] for value, one in zip(values, named, strict=True)]
+        return TableBodies.of(self._table(values, content_types or [None] * len(values), headers, body_format))
 
-    def _table(self, values: Sequence[bytes], content_types: Sequence[str | None], body_format: Format) -> Table:
+    def _table(
+        self,
+        values: Sequence[bytes],
+        content_types: Sequence[str | None],
+        headers: Sequence[object],
+        body_format: Format,
+    ) -> Table:
         """Return a table with a row for each value; one that cannot be read is rejected alone."""
         records: list[dict[str, Any]] = []
         numbers: list[int] = []
         rejected: list[tuple[int, Problem, bytes]] = []
-        for number, (value, content_type) in enumerate(zip(values, content_types, strict=True)):
+        for number, (value, content_type, header) in enumerate(zip(values, content_types, headers, strict=True)):
             record: Any
             if body_format.kind == "avro":
-                schema, content = self._schema_of(value, content_type)
+                schema, content = self._schema_of(value, content_type, header)
                 record = None if schema is None else _record(content, schema)
             else:
-                record = self._message(value)
+                record = self._message(value, header)
             if isinstance(record, dict):
                 records.append(record)
                 numbers.append(number)
@@ -98,24 +111,24 @@ class SchemaRegistry:
         size = sum(map(len, values))
         return Table(columns, np.array(numbers, dtype=np.int64), len(values), tuple(rejected), size)
 
-    def _schema_of(self, value: bytes, content_type: str | None) -> tuple[Any | None, bytes]:
+    def _schema_of(self, value: bytes, content_type: str | None, header: object) -> tuple[Any | None, bytes]:
         """Return the schema that a value was written with, None if it names none, and what was written."""
         if content_type is not None and content_type.lower().startswith(_AZURE_AVRO):
             own_id = content_type[len(_AZURE_AVRO) :].strip().replace("-", "").lower()
             return (self.schema(own_id) if _OWN_ID.fullmatch(own_id) else None), value
-        if len(value) >= _HEADER_BYTES and value[0] == 0:
-            return self.schema(int.from_bytes(value[1:_HEADER_BYTES])), value[_HEADER_BYTES:]
-        return None, value
+        named = named_schema(value, header)
+        return (None, value) if named is None else (self.schema(_name(named[0])), named[1])
 
-    def _message(self, value: bytes) -> dict[str, Any] | Problem:
-        """Return the record of a message of Protobuf, which begins with its schema's number and its place in it."""
-        if len(value) < _HEADER_BYTES or value[0] != 0:
+    def _message(self, value: bytes, header: object) -> dict[str, Any] | Problem:
+        """Return the record of a message of Protobuf, before which are its schema and its place in it."""
+        named = named_schema(value, header)
+        if named is None:
             return Problem.MALFORMED
         try:
-            path, content = message_path(value[_HEADER_BYTES:])
+            path, content = message_path(named[1])
         except ValueError:
             return Problem.MALFORMED
-        read = _message_reader(self, int.from_bytes(value[1:_HEADER_BYTES]), path)
+        read = _message_reader(self, _name(named[0]), path)
         if read is None:
             return Problem.MALFORMED
         try:
@@ -127,7 +140,7 @@ class SchemaRegistry:
         return dict(record)
 
     def schema(self, name: int | str) -> Any | None:
-        """Return a schema, parsed, by its number or by Azure's id; None if the registry has none of that name."""
+        """Return a schema, parsed, by its number, its GUID or Azure's id; None if the registry has none such."""
         return _schema(self, name)
 
     def fetched(self, path: str) -> Any | None:
@@ -170,9 +183,17 @@ _OWN_ID = re.compile("[0-9a-f]{32}")
 _MOST_REFERENCES = 1_000
 
 
+def _name(named: int | UUID) -> int | str:
+    return named if isinstance(named, int) else str(named)
+
+
+def _path(name: int | str) -> str:
+    return f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{name}"
+
+
 @lru_cache(maxsize=1_000)
 def _schema(registry: SchemaRegistry, name: int | str) -> Any | None:
-    found = registry.fetched(f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{name}")
+    found = registry.fetched(_path(name))
     if found is None:
         return None
     try:
@@ -211,18 +232,18 @@ _MOST_MESSAGES = 10_000
 
 
 @lru_cache(maxsize=1_000)
-def _message_reader(registry: SchemaRegistry, number: int, path: tuple[int, ...]) -> ProtobufDeserializer | None:
+def _message_reader(registry: SchemaRegistry, name: int | str, path: tuple[int, ...]) -> ProtobufDeserializer | None:
     """Return what reads a message of a schema; None if the registry has no such schema, or it no such message."""
-    found = registry.fetched(f"schemas/ids/{number}?format=serialized")
+    found = registry.fetched(f"{_path(name)}?format=serialized")
     if found is None or found.get("schemaType") != "PROTOBUF":
         return None
     try:
         parts = list(_referenced(registry, found, set(), "&format=serialized"))
         return message_reader(found["schema"], parts, path)
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"schema {number} of {registry.address} cannot be used: {error}") from error
+        raise InputError(f"schema {name} of {registry.address} cannot be used: {error}") from error
     except InputError as error:
-        raise InputError(f"schema {number} of {registry.address}: {error}") from None
+        raise InputError(f"schema {name} of {registry.address}: {error}") from None
 
 
 def _referenced(

@@ -23,6 +23,7 @@ from tidegate.amqp.messages import DecodeError, Message, Properties, parse_messa
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
+from tidegate.kafka.value_schemas import SCHEMA_HEADER
 from tidegate.log import LogDamaged
 from tidegate.portal.web.rendering import iso_of_ms
 
@@ -69,7 +70,11 @@ def describe(event: StoredEvent, preview_bytes: int | None = PREVIEW_BYTES) -> d
     described["properties"] = properties_of(message)
     described["systemProperties"] = _system_properties(message.properties) | annotations
     described |= _described_body(message, preview_bytes)
-    return described | ({} if _schema_named(message.properties) is None else {"format": "avro"})
+    if _schema_named(message.properties) is not None:
+        described["format"] = "avro"
+    elif _schema_header(message) is not None:
+        described["format"] = "framed"
+    return described
 
 
 def properties_of(message: Message) -> dict[str, Any]:
@@ -112,6 +117,19 @@ def schema_of(event: StoredEvent) -> str | None:
 def _schema_named(properties: Properties | None) -> str | None:
     content_type = str(properties.content_type or "") if properties is not None else ""
     return content_type.removeprefix(_AVRO_VALUE) if content_type.startswith(_AVRO_VALUE) else None
+
+
+def schema_header_of(event: StoredEvent) -> bytes | None:
+    """Return the header in which Kafka's serializers may name a schema; None if the event has none."""
+    try:
+        return _schema_header(parse_message(event.encoded))
+    except DecodeError:
+        return None
+
+
+def _schema_header(message: Message) -> bytes | None:
+    found = (message.application_properties or {}).get(SCHEMA_HEADER)
+    return found if isinstance(found, bytes) else None
 
 
 def _described_body(message: Message, preview_bytes: int | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tidegate.hub.errors import ArgumentError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
 from tidegate.hub.schema_state import SchemaRefused
+from tidegate.kafka.value_schemas import named_schema
 from tidegate.portal.events.placeholders import PLACEHOLDERS, SAMPLES
 from tidegate.portal.events.reading import (
     MAX_EVENTS,
@@ -35,6 +36,7 @@ from tidegate.portal.events.reading import (
     parse_cursor,
     read_backwards,
     read_forwards,
+    schema_header_of,
     schema_of,
     starting_cursor,
 )
@@ -62,10 +64,6 @@ class Decode(Protocol):
 
     async def __call__(self, body: bytes, **schema: Any) -> Mapping[str, Any]:
         """Decode a container, or a value of the schema that is given with what it imports. Raises HubError."""
-
-
-_FRAME_BYTES = 5
-"""What Kafka's serializers write before a value: a zero byte, and the number of its schema."""
 
 
 class ExplorerPages:
@@ -161,12 +159,13 @@ class ExplorerPages:
         body, version = body_of(event), None
         if (own_id := schema_of(event)) is not None:
             version = self._namespace.schema_registry.with_own_id(own_id)
-        elif body[:1] == b"\0" and len(body) >= _FRAME_BYTES:
+        elif (found := named_schema(body, schema_header_of(event))) is not None:
+            name, body = found
+            registry = self._namespace.schema_registry
             try:
-                version = self._namespace.schema_registry.with_id(int.from_bytes(body[1:_FRAME_BYTES], "big"))[0]
+                version = (registry.with_id(name) if isinstance(name, int) else registry.with_content_id(name))[0]
             except SchemaRefused:  # a zero byte may begin anything
                 return {"count": 0, "records": [], "schema": None}
-            body = body[_FRAME_BYTES:]
         named = None if version is None else f"{version.subject} version {version.version}, id {version.schema_id}"
         if version is not None and version.schema.format is SchemaFormat.JSON:
             return {"count": 1, "records": [_json(body)], "schema": named}
