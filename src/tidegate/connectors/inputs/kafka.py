@@ -309,7 +309,7 @@ class KafkaRange:
         numbers = np.array([one.offset() for one in records], dtype=np.int64)
         times_ms = np.array([one.timestamp()[1] for one in records], dtype=np.int64)
         body_format, registry = self.source.body_format, self.source.registry
-        bodies = values
+        bodies: Sequence[bytes] = values
         if registry is not None:
             headers = [dict(one.headers() or ()).get(SCHEMA_HEADER) for one in records]
             bodies = registry.bodies(values, body_format, headers=headers)
