@@ -400,7 +400,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
         "durable_files",
     ),
-    "workers": ("server", "server/context", "hub", "hub/config", "kafka", "log"),
+    "workers": ("server", "server/kafka", "server/context", "hub", "hub/config", "kafka", "log"),
     "service": ("durable_files", "retrying"),
     "service/worker": (
         "outbound",

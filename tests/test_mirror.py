@@ -81,6 +81,8 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "azure/management/manager/state",
     ),
     "tests/workers/test_pool.py": ("workers/mirror", "workers/store"),
+    "tests/workers/test_door.py": ("server/context/origin",),
+    "tests/workers/test_http.py": ("server/http/handover",),
     "tests/server/test_transports.py": ("server/transports/tcp",),
     "tests/job/functions/test_azure_ml.py": (
         "job/config/model_definitions",

@@ -14,24 +14,13 @@ from click.testing import CliRunner
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.server.conftest import RawClient, Refused
-from tests.server.kafka.client import KafkaClient, batch_of
-from tests.workers.support import HubOfWorkers
+from tests.server.kafka.client import batch_of
+from tests.workers.support import MANY, HubOfWorkers
 from tidegate.amqp import ACCEPTED, Detached, Disposition, Int, Link, Message, Short, Symbol, encode_message
 from tidegate.cli import main
 from tidegate.kafka.messages import Api
 
-MANY = 10
-"""So many connections are not all with one of two workers, but once in five hundred runs; no test depends on it."""
 GROUP = "eh1/ConsumerGroups/$Default/Partitions"
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubOfWorkers]:
-    hub = HubOfWorkers(tmp_path_factory.mktemp("workers") / "data")
-    hub.start()
-    yield hub
-    if hub.process.poll() is None:
-        hub.kill()
 
 
 @pytest.fixture
@@ -113,14 +102,7 @@ def test_a_hub_is_there_and_gone_for_all_workers(hub: HubOfWorkers) -> None:
         return json.loads(result.output) if result.output.strip() else None
 
     run("eventhub", "create", "orders", "--partition-count", "1")
-    clients = []
-
-    def is_there() -> bool:
-        clients.append(hub.client("orders"))
-        return True
-
-    eventually(is_there)
-    clients += [hub.client("orders") for _ in range(MANY)]
+    clients = [hub.client("orders") for _ in range(MANY)]
     links = [client.publisher("orders") for client in clients]
     for client, link in zip(clients, links, strict=True):
         (answer,) = client.publish(link, b"x")
@@ -193,8 +175,7 @@ def test_health_and_clients_are_those_of_all_workers(hub: HubOfWorkers, clients:
 def test_every_worker_knows_what_groups_of_kafka_s_clients_have_committed(
     hub: HubOfWorkers, clients: list[RawClient]
 ) -> None:
-    kafka = KafkaClient(hub.kafka_port)
-    kafka.log_in(hub.connection)
+    kafka = hub.kafka()
     assert kafka.produce("eh1", batch_of(b"a", b"b", b"c"), partition=1).error_code == 0
     committed = {"partition_index": 1, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": None}
     group = {"group_id": "Dashboards", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -203,8 +184,7 @@ def test_every_worker_knows_what_groups_of_kafka_s_clients_have_committed(
     asked = {"operation": "READ", "type": "com.microsoft:partition", "name": "eh1", "partition": "1"}
     for client in clients:
         body = client.request("$management", {**asked, "tidegate:with-kafka-groups": True})["body"]
-        ((name, position),) = [(one["name"], one["position"]) for one in body["tidegate:kafka-groups"]]
-        assert (name, position) == ("Dashboards", 1)
+        assert ("Dashboards", 1) in [(one["name"], one["position"]) for one in body["tidegate:kafka-groups"]]
 
 
 def test_it_stops_promptly(tmp_path: Path) -> None:

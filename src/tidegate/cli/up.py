@@ -25,7 +25,7 @@ from tidegate.server.server import tune_gc
 from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
 from tidegate.service.log_format import log_to_standard_error
 from tidegate.store import ClientSettings
-from tidegate.workers.pool import WorkerPool, unshareable
+from tidegate.workers.pool import WorkerPool, unshareable, without_ports
 
 READY = "Emulator Service is Successfully Up!"
 """What the official emulator prints, so that scripts that wait for it need no change."""
@@ -156,7 +156,7 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Processes that accept AMQP, to use more cores; this one keeps the data directory, HTTP and Kafka.",
+    help="Processes that serve clients, to use more cores; this one keeps the data directory, the portal and jobs.",
 )
 @click.option(
     "--drain",
@@ -251,7 +251,7 @@ def up(
     further = [*([serve_portal(jobs, management)] if portal else []), management.routes()]
     own = settings
     if workers > 1:
-        own = replace(settings, amqp_port=None, amqps_port=None, listen=())
+        own = without_ports(settings)
     server = Server(_config(config).model_copy(update=limits), data, own, further)
     pool = WorkerPool(server, replace(settings, drain_s=0), workers, is_verbose=verbose) if workers > 1 else None
     server.metrics.collectors.append(JobsCollector(jobs))
@@ -294,6 +294,8 @@ async def _serve(
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     on_stop_signals(loop, stop.set)
+    if pool is not None:
+        pool.reserve_ports()
     await server.start()
     if pool is not None:
         try:

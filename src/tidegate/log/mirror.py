@@ -139,6 +139,10 @@ class LogMirror(PartitionLog):
         self.update(facts)
         return lower_bound_ms
 
+    def catch_up(self) -> None:
+        """Show all that is durable now. Waits for the owner. Raises LogError."""
+        self.refresh()
+
     def arrival_lower_bound(self, *, is_awaited: bool = True) -> ArrivalLowerBound:
         """Return the lower bound on future arrivals. Waits for the owner."""
         lower_bound_ms = self.refresh()

@@ -10,7 +10,8 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,14 @@ from tidegate.server.connections.client_connection import ClientConnection
 from tidegate.server.context.completions import Completions, InFlightBytes
 from tidegate.server.context.context import LogIdentities, ServerContext
 from tidegate.server.context.metrics import GatewayCollector, ServerMetrics
+from tidegate.server.context.origin import Origin
 from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
 from tidegate.server.context.settings import ServerSettings
 from tidegate.server.endpoint import Endpoint, remove_endpoint
+from tidegate.server.http.handover import HandOver
 from tidegate.server.http.listener import WebListener
 from tidegate.server.http.routing import RouteGroup
-from tidegate.server.kafka.connection import KafkaConnection, KafkaRequests, listen_kafka
+from tidegate.server.kafka.connection import Handle, KafkaConnection, KafkaRequests, listen_kafka
 from tidegate.server.transports.strangers import Strangers
 from tidegate.server.transports.transport import Listener, ListenOptions, Transport, UnknownTransport, listen
 
@@ -85,13 +88,17 @@ class Server:
         """Return the clients of other processes that serve the same namespace."""
         self.followers: list[Callable[[], None]] = []
         """Called after each change of hubs, groups, rules or publishers, in the changing thread."""
+        self._hand_over: HandOver | None = None
+        """What a worker does with the connections of HTTP that another process is to answer."""
         self._strangers = Strangers(self._ports, time.monotonic)
         self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._kafka: KafkaRequests | None = None
+        self._kafka: Handle | None = None
         self._open = contextlib.ExitStack()
         self._backend: KafkaBackend | None = None
+        self._takes_over = False
+        self._taken_over: set[KafkaConnection] = set()
         self._is_stopping = False
 
     @property
@@ -114,9 +121,49 @@ class Server:
             await self.stop()
             raise
         work = [self._apply_retention(), self._check_logs(), self._check_storage()]
-        if self._kafka is not None:
-            work.append(self._kafka.groups.run())
-        self._tasks = [asyncio.create_task(one) for one in work]
+        self._tasks += [asyncio.create_task(one) for one in work]
+
+    # -- instead of listening
+
+    async def prepare_to_take_over(self) -> None:
+        """Be ready to answer clients whose connections other processes have accepted."""
+        web = WebListener(self.context, self, None, self._strangers)
+        await web.start_without_port()
+        self._web.append(web)
+        self._kafka = self._kafka_requests()
+        self._takes_over = True
+
+    async def take_over(self, connection: socket.socket, origin: Origin) -> None:
+        """Answer a client whose connection another process has accepted."""
+        try:
+            if not self._takes_over:
+                connection.close()
+            elif origin.scheme == "kafka":
+                assert self._kafka is not None
+                handle = self._kafka
+                context = replace(self.context, metrics=ServerMetrics())  # the other process counts
+                protocol = KafkaConnection(context, handle, lambda _: origin.server, self._taken_over, origin)
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
+            else:
+                await self._web[0].take_over(connection, origin)
+        except OSError as error:
+            _logger.warning("a client of a worker could not be taken over: %s", error)
+
+    async def end_taking_over(self) -> None:
+        """Finish what is under way for clients that were taken over, within a second."""
+        if self._takes_over:
+            self._takes_over = False
+            await self._web[0].stop()
+
+    def announce(self, ports: Mapping[str, int | None]) -> None:
+        """Note on which ports other processes listen in this one's place, and leave word of them for commands.
+
+        Args:
+            ports: By the names of the settings: `amqp_port`, `kafka_tls_port` and so on.
+        """
+        for name, port in ports.items():
+            setattr(self, name, port)
+        self._leave_endpoint()
 
     async def stop(self) -> None:
         """Stop listening, close clients' connections, and flush and close the logs."""
@@ -134,6 +181,7 @@ class Server:
         await self._until(lambda: not self.clients)
         for client in list(self.clients):
             client.abort()
+        self._takes_over = False
         await asyncio.gather(*(web.stop() for web in self._web))
         if self._web:
             await asyncio.gather(*(group.end() for group in self.further_routes if group.end is not None))
@@ -148,7 +196,7 @@ class Server:
         """Say that the server is not ready, and keep serving for `drain_s` seconds. Calling it again does nothing."""
         if not self._is_stopping:
             self._is_stopping = True
-            if self.listeners and self.settings.drain_s:
+            if (self.listeners or self._takes_over) and self.settings.drain_s:
                 await asyncio.sleep(self.settings.drain_s)
 
     def connection_string(self, rule: AccessRule | None = None, key: str = "", hub: str = "") -> str:
@@ -256,7 +304,7 @@ class Server:
     @property
     def not_ready(self) -> str | None:
         """Why new clients should go elsewhere; None if they are welcome."""
-        if self._is_stopping or not self.listeners:
+        if self._is_stopping or not (self.listeners or self._takes_over):
             return "the hub is stopping"
         if self._backend is not None and not self._backend.is_connected:
             return "the gateway does not hear its cluster of Kafka"
@@ -299,11 +347,17 @@ class Server:
         if settings.https_port is not None:
             self.https_port = await self._listen_web(settings.https_port, self._tls_context())
 
+    def _kafka_requests(self) -> Handle:
+        """Return what answers Kafka's clients, and coordinate their groups from now on."""
+        requests = KafkaRequests(self.context)
+        self._tasks.append(asyncio.create_task(requests.groups.run()))
+        return requests.begin
+
     async def _listen_kafka(self, port: int, tls: ssl.SSLContext | None) -> int:
         if self._kafka is None:
-            self._kafka = KafkaRequests(self.context)
+            self._kafka = self._kafka_requests()
         try:
-            listener = await listen_kafka(self.context, self._kafka.begin, self.clients, port, tls)
+            listener = await listen_kafka(self.context, self._kafka, self.clients, port, tls)
         except OSError as error:
             if self._can_replace(port, error):
                 return await self._listen_kafka(0, tls)
@@ -374,7 +428,7 @@ class Server:
             self.namespace.storage.postpone(lambda: endpoint.write(self.data_dir))
 
     async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
-        web = WebListener(self.context, self, context, self._strangers)
+        web = WebListener(self.context, self, context, self._strangers, self._hand_over)
         try:
             chosen = await web.start(self.settings.host, port)
         except OSError as error:

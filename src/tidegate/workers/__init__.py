@@ -1,4 +1,4 @@
-"""`tidegate up --workers N`: processes that accept AMQP on one port, over the logs that one process writes."""
+"""`tidegate up --workers N`: processes that serve clients on the same ports, over the logs that one process writes."""
 
 from tidegate.workers.pool import WorkerPool
 

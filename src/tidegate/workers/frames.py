@@ -51,6 +51,7 @@ class Kind(IntEnum):
     VACATE = 8
     NOTE_JOB = 9
     WATCH = 10
+    ADOPTED = 11
     SETTINGS = 32
     STATE = 33
     FACTS = 34

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,17 +23,21 @@ from prometheus_client.registry import Collector
 from tidegate.server import Server, ServerSettings
 from tidegate.server.server import ListenError
 from tidegate.workers import frames
+from tidegate.workers.door import make_door
 from tidegate.workers.frames import Kind
 from tidegate.workers.store import Store, StoreSession
 
 _logger = logging.getLogger(__name__)
 _START_S = 60.0
-_STOP_S = 1.2
+_STOP_S = 2.2
 _CLIENTS_S = 1.0
 _RESTART_S = 0.1
 _MAX_RESTART_S = 5.0
 _SETTLED_S = 10.0
 """A worker that ran so long is restarted at once."""
+_TLS_PORTS = ("amqps_port", "https_port", "kafka_tls_port")
+PORTS = ("amqp_port", "http_port", "kafka_port", *_TLS_PORTS)
+"""The settings of the ports that workers share."""
 
 
 class Worker:
@@ -50,7 +55,7 @@ class Worker:
 
 
 class WorkerPool(Collector):
-    """N workers that accept AMQP on the ports of `settings`, for a server that has started and listens on none."""
+    """N workers that listen on the ports of `settings`, for a server that has started and listens on none."""
 
     def __init__(self, server: Server, settings: ServerSettings, count: int, *, is_verbose: bool = False) -> None:
         self._server = server
@@ -69,15 +74,29 @@ class WorkerPool(Collector):
         """The processes that run now."""
         return [one.process.pid for one in self._workers if one.process is not None and one.process.poll() is None]
 
+    def reserve_ports(self) -> None:
+        """Find out whether the workers can listen, before the data is opened, which may take long. Raises ListenError.
+
+        The ports stay reserved until `stop`.
+        """
+        try:
+            for name in PORTS:
+                self._ports[name] = self._reserve(getattr(self._settings, name))
+        except BaseException:
+            self._release_ports()
+            raise
+
+    def _release_ports(self) -> None:
+        for reserved in self._reserved:
+            reserved.close()
+        self._reserved.clear()
+
     async def start(self) -> None:
         """Start the workers; on return, clients can connect. Raises ListenError, OSError."""
         settings, server = self._settings, self._server
-        self._ports = {
-            "amqp_port": self._reserve(settings.amqp_port),
-            "amqps_port": self._reserve(settings.amqps_port),
-        }
-        if settings.amqps_port is not None:
+        if any(self._ports[name] is not None for name in _TLS_PORTS):
             server.prepare_tls()  # so that all workers find the same certificate
+        await server.prepare_to_take_over()
         self._store = Store(server)
         server.further_client_rows.append(self._client_rows)
         server.metrics.collectors.append(self)
@@ -89,8 +108,8 @@ class WorkerPool(Collector):
         except BaseException:
             await self.stop()
             raise
-        server.amqp_port, server.amqps_port = self._ports["amqp_port"], self._ports["amqps_port"]
         server.further_urls += settings.listen
+        server.announce(self._ports)
         self._tasks = [asyncio.create_task(self._supervise(worker)) for worker in self._workers]
 
     def _reserve(self, port: int | None) -> int | None:
@@ -107,6 +126,8 @@ class WorkerPool(Collector):
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             reserved.bind((host, port))
         except OSError as error:
+            if port in self._settings.replaceable_ports and error.errno == errno.EADDRINUSE:
+                return self._reserve(0)
             raise ListenError(
                 f"port {port} cannot be listened on ({error.strerror or error}); stop what uses it or choose another "
                 "port (0 = any free one)"
@@ -117,16 +138,15 @@ class WorkerPool(Collector):
         assert self._store is not None
         stream, worker_stream = socket.socketpair()
         line, worker_line = socket.socketpair()
-        with worker_stream, worker_line:
-            ends = [worker_stream.fileno(), worker_line.fileno()]
+        door, worker_door = make_door()
+        with worker_stream, worker_line, worker_door:
+            ends = [worker_stream.fileno(), worker_line.fileno(), worker_door.fileno()]
             command = [sys.executable, "-m", "tidegate.workers.process", *map(str, ends)]
             worker.process = subprocess.Popen(command, pass_fds=ends, stdin=subprocess.DEVNULL)
         worker.started_at_s = time.monotonic()
         worker.ready = asyncio.get_running_loop().create_future()
         settings = asdict(self._settings) | self._ports
-        settings |= dict.fromkeys(("http_port", "https_port", "kafka_port", "kafka_tls_port", "capture"))
-        settings["reuse_port"] = True
-        del settings["replaceable_ports"]  # those of HTTP and of Kafka's protocol, which workers do not serve
+        settings |= {"capture": None, "replaceable_ports": [], "reuse_port": True}
         settings |= {name: value and str(value) for name, value in settings.items() if name.endswith("_file")}
         values = {
             "settings": settings,
@@ -144,7 +164,7 @@ class WorkerPool(Collector):
                     loop.call_soon_threadsafe(self._take, worker, kind, content)
 
         worker.session = StoreSession(self._store, values, on_frame)
-        self._store.attach(stream, line, worker.session)
+        self._store.attach(stream, line, door, worker.session)
 
     async def _until_ready(self, worker: Worker) -> None:
         """Wait until a worker listens. Raises ListenError."""
@@ -232,6 +252,7 @@ class WorkerPool(Collector):
         for worker in self._running():
             if worker.session is not None:
                 worker.session.write_soon(frames.frame(Kind.STOP))
+        await self._server.end_taking_over()
         deadline_s = time.monotonic() + _STOP_S
         while self._running() and time.monotonic() < deadline_s:
             await asyncio.sleep(0.01)
@@ -250,8 +271,21 @@ class WorkerPool(Collector):
             self._server.further_client_rows.remove(self._client_rows)
             self._server.metrics.collectors.remove(self)
             self._store = None
-        for reserved in self._reserved:
-            reserved.close()
+        self._release_ports()
+
+
+def without_ports(settings: ServerSettings) -> ServerSettings:
+    """Return the settings of a server in whose place workers listen."""
+    return replace(
+        settings,
+        amqp_port=None,
+        amqps_port=None,
+        http_port=None,
+        https_port=None,
+        kafka_port=None,
+        kafka_tls_port=None,
+        listen=(),
+    )
 
 
 def unshareable(urls: tuple[str, ...]) -> str | None:

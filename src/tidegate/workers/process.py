@@ -1,4 +1,4 @@
-"""The process of a worker: accepts AMQP on the shared ports, and reaches the store over the sockets it was given."""
+"""The process of a worker: accepts clients on the shared ports, and reaches the store over the sockets it was given."""
 
 from __future__ import annotations
 
@@ -28,10 +28,15 @@ from tidegate.server import Server, ServerSettings
 from tidegate.server.context.completions import Completions, InFlightBytes
 from tidegate.server.context.context import LogIdentities, ServerContext
 from tidegate.server.context.metrics import Deliveries, TimedCounts
+from tidegate.server.context.origin import Origin
 from tidegate.server.context.readers import Arrivals, EgressGate, SharedChunks
+from tidegate.server.kafka.connection import Handle
+from tidegate.server.kafka.session import Session
 from tidegate.server.server import tune_gc
 from tidegate.workers import frames
+from tidegate.workers.door import hand_over
 from tidegate.workers.frames import Kind, Sender, Splitter
+from tidegate.workers.kafka import WorkerRequests
 from tidegate.workers.mirror import SharedNamespace, SharedRegistry
 
 _logger = logging.getLogger(__name__)
@@ -168,6 +173,14 @@ class StoreConnection(asyncio.Protocol):
             self.stop.set()
 
     def _adopt(self, described: dict[str, Any]) -> None:
+        """Serve what the store serves now, and say so: whoever has changed it waits for that."""
+        version = described.pop("version")
+        try:
+            self._serve_state(described)
+        finally:
+            self.tell(Kind.ADOPTED, version)
+
+    def _serve_state(self, described: dict[str, Any]) -> None:
         if self.registry is not None:
             self.registry.adopt(described)
         elif not self.state.done():
@@ -238,9 +251,11 @@ class _UncountedHere(TimedCounts):
 class WorkerServer(Server):
     """A server whose namespace is kept by another process."""
 
-    def __init__(self, data_dir: Path, settings: ServerSettings, link: StoreConnection) -> None:
+    def __init__(self, data_dir: Path, settings: ServerSettings, link: StoreConnection, door: socket.socket) -> None:
         super().__init__(NamespaceConfig(name="worker"), data_dir, settings)
         self._link = link
+        self._door = door
+        self._hand_over = lambda *client: hand_over(door, Origin(*client))
         self._uncounted = self.metrics.deliveries = _Uncounted()
         self._happened = self.metrics.counts = _UncountedHere()
         self._counted: dict[str, int] = {}
@@ -278,6 +293,15 @@ class WorkerServer(Server):
             in_flight=InFlightBytes(self.settings.in_flight_bytes),
         )
 
+    def _kafka_requests(self) -> Handle:
+        """Answer what is this worker's, and pass the rest on."""
+
+        def to_owner(session: Session) -> socket.socket:
+            host, _, port = session.peer.rpartition(":")
+            return hand_over(self._door, Origin("kafka", (host, int(port)), session.advertised, session.grant))
+
+        return WorkerRequests(self.context, to_owner).begin
+
     async def _tell_statistics(self) -> None:
         while True:
             await asyncio.sleep(_STATISTICS_S)
@@ -304,7 +328,7 @@ class WorkerServer(Server):
         self._link.tell(Kind.STATISTICS, told)
 
 
-async def _serve(stream: socket.socket, line: socket.socket) -> None:
+async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     link = StoreConnection(line)
     loop.add_signal_handler(signal.SIGTERM, link.stop.set)
@@ -315,9 +339,10 @@ async def _serve(stream: socket.socket, line: socket.socket) -> None:
     plain = values["settings"]
     for name in ("cert_file", "key_file"):
         plain[name] = plain[name] and Path(plain[name])
-    settings = ServerSettings(**{**plain, "listen": tuple(plain["listen"])})
+    plain |= {"listen": tuple(plain["listen"]), "replaceable_ports": frozenset()}
+    settings = ServerSettings(**plain)
     await link.state
-    server = WorkerServer(Path(values["data_dir"]), settings, link)
+    server = WorkerServer(Path(values["data_dir"]), settings, link, door)
     try:
         await server.start()
     except (OSError, LogError) as error:
@@ -337,9 +362,9 @@ async def _serve(stream: socket.socket, line: socket.socket) -> None:
 def main() -> None:
     """Serve until the store says stop, or its process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the store says stop
-    stream, line = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    stream, line, door = (socket.socket(fileno=int(number)) for number in sys.argv[1:4])
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(stream, line))
+        asyncio.run(_serve(stream, line, door))
 
 
 if __name__ == "__main__":

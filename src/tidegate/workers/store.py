@@ -22,11 +22,14 @@ from tidegate.log import Appended, LogError, PartitionLog, facts_of
 from tidegate.server.context.completions import Completions
 from tidegate.server.server import Server
 from tidegate.workers import frames
+from tidegate.workers.door import take_in
 from tidegate.workers.frames import Kind, Publication, Splitter
 
 _logger = logging.getLogger(__name__)
 _LOOK_S = 1.0
 """How often segments that retention has deleted are looked for."""
+_ADOPTION_S = 2.0
+"""How long a change waits for workers that do not answer, such as one that is stopped."""
 
 
 class Store:
@@ -48,6 +51,8 @@ class Store:
         self._numbers: dict[Partition, int] = {}
         self._unsubscribe: dict[Partition, Callable[[], None]] = {}
         self._lock = threading.Lock()
+        self._version = 0
+        self._adopted = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="worker-store", daemon=True)
         self._thread.start()
         self._follow()
@@ -78,12 +83,32 @@ class Store:
             for partition in self._numbers.keys() - served:
                 self._unsubscribe.pop(partition)()
                 del self._partitions[self._numbers.pop(partition)]
+            self._version += 1
+            version = self._version
         with contextlib.suppress(RuntimeError):  # the store has stopped
             self.loop.call_soon_threadsafe(self._tell_state)
+            self._await_adoption(version)
 
     def _tell_state(self) -> None:
         for session in list(self.sessions):
-            session.write(frames.json_frame(Kind.STATE, self.state()))
+            session.write(self.state_frame())
+
+    def state_frame(self) -> bytes:
+        """Return the frame that has workers serve what is served now. In the store's thread."""
+        version = self._version  # the state is no older
+        return frames.json_frame(Kind.STATE, {**self.state(), "version": version})
+
+    def _await_adoption(self, version: int) -> None:
+        """Wait until every worker serves a version, so that no client meets what was before a change that is made."""
+        with self._adopted:
+            self._adopted.wait_for(
+                lambda: all(one.adopted >= version for one in list(self.sessions)), timeout=_ADOPTION_S
+            )
+
+    def note_adoption(self) -> None:
+        """Have changes see that a worker has adopted a version, or has ended."""
+        with self._adopted:
+            self._adopted.notify_all()
 
     def state(self) -> dict[str, Any]:
         """Return the namespace and its partitions, for workers. In the store's thread, so that no growth is missed."""
@@ -114,10 +139,19 @@ class Store:
             session.flush()
         self.loop.call_later(_LOOK_S, self._look)
 
-    def attach(self, stream: socket.socket, line: socket.socket, session: StoreSession) -> None:
-        """Serve a worker on its two sockets, which belong to the session from now on."""
+    def attach(self, stream: socket.socket, line: socket.socket, door: socket.socket, session: StoreSession) -> None:
+        """Serve a worker on its sockets, which belong to the session from now on."""
+        door.setblocking(False)
+        session.door = door
         asyncio.run_coroutine_threadsafe(self.loop.create_connection(lambda: session, sock=stream), self.loop)
         threading.Thread(target=session.answer, args=(line,), name="worker-line", daemon=True).start()
+
+    def take_in(self, door: socket.socket) -> None:
+        """Have the server answer those who are at a worker's door. In the store's thread, where nobody waits long."""
+        with contextlib.suppress(OSError, RuntimeError):  # the worker has ended, or the server has stopped
+            while (found := take_in(door)) is not None:
+                origin, connection = found
+                asyncio.run_coroutine_threadsafe(self.server.take_over(connection, origin), self.main_loop)
 
     def close(self) -> None:
         """Stop the thread, once all workers have ended."""
@@ -141,6 +175,9 @@ class StoreSession(asyncio.Protocol):
 
     def __init__(self, store: Store, settings: dict[str, Any], on_frame: Callable[[int, Any], None]) -> None:
         self.unsent_facts: dict[int, None] = {}
+        self.door: socket.socket | None = None
+        self.adopted = 0
+        """The version of the state that the worker serves."""
         self.watched: set[int] = set()
         """The partitions that somebody reads there; of others, the worker asks what it needs to know."""
         self._store = store
@@ -157,13 +194,20 @@ class StoreSession(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self.door is not None:
+            self._store.loop.add_reader(self.door, self._store.take_in, self.door)
         self.write(frames.json_frame(Kind.SETTINGS, self._settings))
-        self.write(frames.json_frame(Kind.STATE, self._store.state()))
+        self.write(self._store.state_frame())
         self._store.sessions.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free what the worker had: its readers' places. Publications that have arrived are stored."""
         self._store.sessions.discard(self)
+        self._store.note_adoption()
+        if self.door is not None:
+            self._store.loop.remove_reader(self.door)
+            self._store.take_in(self.door)
+            self.door.close()
         self._transport = None
         with self._claims_lock:
             self._is_gone = True
@@ -215,11 +259,10 @@ class StoreSession(asyncio.Protocol):
         if kind in (Kind.APPEND, Kind.APPEND_NUMBERED):
             self._store_publication(frames.parse_publication(kind, content))
         elif kind == Kind.APPEND_BATCH:
-            request, number, data = frames.parse_batch_frame(content)
-            try:
-                self._store.partition(number).log.append_batch(parse_batch(data), partial(self._done, request))
-            except (HubError, LogError) as error:
-                self._refuse(request, error)
+            self._store_batch(*frames.parse_batch_frame(content))
+        elif kind == Kind.ADOPTED:
+            self.adopted = max(self.adopted, json.loads(content))
+            self._store.note_adoption()
         elif kind == Kind.WATCH:
             number, is_watched = json.loads(content)
             if is_watched:
@@ -250,6 +293,22 @@ class StoreSession(asyncio.Protocol):
                 _log(partition).append_joined(events, partial(self._numbered_done, request, partition, numbers))
             else:
                 self._done(request, Appended(-1, len(events), -1, -1, 0))
+        except (HubError, LogError) as error:
+            self._refuse(request, error)
+
+    def _store_batch(self, request: int, number: int, data: bytes) -> None:
+        try:
+            partition, batch = self._store.partition(number), parse_batch(data)
+            if batch.producer_id < 0:
+                partition.log.append_batch(batch, partial(self._done, request))
+                return
+            numbers = Numbers(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence)
+            if partition.producers.accept(numbers):
+                done = partial(self._numbered_done, request, partition, numbers)
+                partition.log.append_batch(batch, done)
+            else:
+                first = partition.producers.sequence_number_of(numbers)
+                self._done(request, Appended(-1 if first is None else first, batch.count, -1, -1, -1))
         except (HubError, LogError) as error:
             self._refuse(request, error)
 

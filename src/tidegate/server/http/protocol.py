@@ -1,9 +1,10 @@
-"""HTTP/1.1 on a connection: uvicorn's, with four things that it leaves out.
+"""HTTP/1.1 on a connection: uvicorn's, with five things that it leaves out.
 
 It has the names of headers in lower case, but an event's properties are called what its publisher calls them. It
 waits for ever for the head of a request, while a connection that asks for nothing should cost nothing for long. And it
 takes a request's target for a path, while Microsoft's Java client opens web sockets with a whole URL there. And it
-lets clients of other protocols wait, and logs a line without a name for each.
+lets clients of other protocols wait, and logs a line without a name for each. And it answers everything itself, while
+a worker hands connections over to the process that owns the namespace, from the first request that is not its own on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tidegate.server.context.origin import Origin
+from tidegate.server.http.handover import HandOver, Passage, head_of
 from tidegate.server.transports.strangers import Stranger, Strangers
 
 SPELLING = "tidegate.header_spelling"
@@ -33,10 +37,23 @@ of one byte costs a hundred times as much as a plain one."""
 _ORIGIN = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Another process, and the requests that this one answers itself."""
+
+    is_here: Callable[[h11.Request], bool]
+    hand_over: HandOver
+
+
 class _Headers(h11.Connection):
-    """Remembers how the names of a request's headers were spelled, and makes every target a path."""
+    """Remembers how the names of a request's headers were spelled, and makes every target a path.
+
+    `handed_over` has the bytes of a request that is to be answered elsewhere, and of all that came after it.
+    """
 
     spelling: Mapping[str, str] = MappingProxyType({})
+    is_here: Callable[[h11.Request], bool] | None = None
+    handed_over: bytes | None = None
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -49,6 +66,9 @@ class _Headers(h11.Connection):
                     target=path if path.startswith(b"/") else b"/" + path,
                     http_version=event.http_version,
                 )
+            if self.is_here is not None and not self.is_here(event):
+                self.handed_over = head_of(event) + self.trailing_data[0]
+                return h11.NEED_DATA
             names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
             self.spelling = {name.lower(): name for name in names}
         return event
@@ -68,26 +88,42 @@ class HttpProtocol(H11Protocol):
     """
 
     def __init__(
-        self, config: uvicorn.Config, *arguments: Any, head_timeout_s: float, strangers: Strangers, **options: Any
+        self,
+        config: uvicorn.Config,
+        *arguments: Any,
+        head_timeout_s: float,
+        strangers: Strangers,
+        elsewhere: Elsewhere | None = None,
+        origin: Origin | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(config, *arguments, **options)
         self.logger = _logger
+        self._elsewhere = elsewhere
+        self._origin = origin
         self._strangers = strangers
         self._is_first = True
         self._is_refused = False
-        self.conn = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
+        self.conn = self._headers = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
+        self._headers.is_here = None if elsewhere is None else elsewhere.is_here
         self._head_timeout_s = head_timeout_s
         self._head_timer: asyncio.TimerHandle | None = None
         self._discards = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if self._origin is not None:
+            self.client, self.server = self._origin.client, self._origin.server
+            self.scheme = "https" if self._origin.scheme == "https" else "http"
         if hasattr(transport, "max_size"):
             transport.max_size = READ_BYTES
         self._await_head()
 
     def handle_events(self) -> None:
         super().handle_events()
+        if self._headers.handed_over is not None:
+            self._hand_over(self._headers.handed_over)
+            return
         if self.cycle is not None:
             closing_late: Any = _ClosingLate(self.transport, self._close_after_body)
             self.cycle.transport = closing_late
@@ -99,6 +135,8 @@ class HttpProtocol(H11Protocol):
         if self._is_refused or self._is_of_a_stranger(data):
             return
         super().data_received(data)
+        if self._headers.handed_over is not None:
+            return
         if self.conn.their_state is h11.IDLE and self._head_timer is None and not self.transport.is_closing():
             self._await_head()
 
@@ -116,6 +154,21 @@ class HttpProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         self._note(_NO_HTTP)
         super().send_400_response(msg)
+
+    def _hand_over(self, first: bytes) -> None:
+        """Have another process answer from here on."""
+        assert self._elsewhere is not None
+        self._head_has_come()
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        client, (host, port) = self.client or ("?", 0), self.server or ("?", 0)
+        try:
+            elsewhere = self._elsewhere.hand_over(self.scheme or "http", client, (host, port or 0))
+        except OSError as error:
+            _logger.error("a request could not be handed over: %s", error)
+            self.transport.close()
+            return
+        Passage(self.transport, elsewhere, first, self.connections)
 
     def _is_of_a_stranger(self, data: bytes) -> bool:
         """Refuse a client whose first bytes are another protocol's."""

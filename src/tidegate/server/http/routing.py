@@ -72,6 +72,8 @@ class RouteGroup:
         bearer_rights: Returns what the bearer of an access token may do in the namespace, or raises Unauthorized;
             None for groups that issue no tokens.
         end: Ends what the routes have begun in the background, once no request is served any more.
+        carries_events: Every worker answers requests for these routes; others go to the process that owns the
+            namespace.
     """
 
     build: Callable[[HttpContext], Sequence[BaseRoute]]
@@ -79,6 +81,7 @@ class RouteGroup:
     missing: Callable[[Request], Response] | None = None
     bearer_rights: Callable[[Request], frozenset[Right]] | None = None
     end: Callable[[], Awaitable[None]] | None = None
+    carries_events: bool = False
 
 
 _groups: dict[str, RouteGroup] = {}

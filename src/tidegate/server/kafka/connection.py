@@ -29,6 +29,7 @@ from tidegate.kafka.messages import (
     parse_request,
 )
 from tidegate.server.context.context import ServerContext
+from tidegate.server.context.origin import Origin
 from tidegate.server.kafka.forwarded_groups import ForwardedGroups
 from tidegate.server.kafka.groups_api import GroupsApi, refuse_consumer_protocol
 from tidegate.server.kafka.records_api import Fields, Later, RecordsApi
@@ -82,8 +83,10 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
 _FIRST_PRODUCE = 3
 _BEFORE_AUTHENTICATION = (Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
 
-Handle = Callable[[Session, RequestHeader, Message], Awaitable[Awaitable[Fields | None]]]
-"""Begins a request; what it returns is awaited for the fields of the answer, None for a request without one."""
+Answer = Fields | bytes | None
+"""The fields of an answer, or an answer as another process has encoded it; None for a request without one."""
+Handle = Callable[[Session, RequestHeader, Message, bytes], Awaitable[Awaitable[Answer]]]
+"""Begins a request, given its frame as well; what it returns is awaited for the answer."""
 
 
 class KafkaRequests:
@@ -127,7 +130,7 @@ class KafkaRequests:
             Api.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_protocol,
         }
 
-    async def begin(self, session: Session, header: RequestHeader, body: Message) -> Awaitable[Fields | None]:
+    async def begin(self, session: Session, header: RequestHeader, body: Message, frame: bytes) -> Awaitable[Answer]:
         """Begin a request; what is returned waits for its answer."""
         return await self._begin[header.api](session, header, body)
 
@@ -141,15 +144,18 @@ class KafkaConnection(asyncio.Protocol):
         handle: Handle,
         advertise: Callable[[asyncio.Transport], tuple[str, int]],
         clients: set[Any],
+        origin: Origin | None = None,
     ) -> None:
+        """Serve a client; one with an `origin` has shown its key to the process that accepted it."""
         self._context = context
         self._handle = handle
         self._advertise = advertise
+        self._origin = origin
         self._clients = clients
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
-        self._answers: deque[tuple[RequestHeader, asyncio.Future[Fields | None]]] = deque()
+        self._answers: deque[tuple[RequestHeader, asyncio.Future[Answer]]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._raw_sasl = self._is_stopping = self._is_lost = self._is_full = False
@@ -165,14 +171,18 @@ class KafkaConnection(asyncio.Protocol):
         settings = self._context.settings
         transport.set_write_buffer_limits(high=max(settings.unsent_bytes_per_client, 1))
         raw = transport.get_extra_info("socket")
-        if raw is not None:
+        if raw is not None and self._origin is None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        peer = transport.get_extra_info("peername") or ("?", 0)
-        self.session = Session(self._context.namespace, f"{peer[0]}:{peer[1]}", *self._advertise(transport))
+        peer = self._origin.client if self._origin else transport.get_extra_info("peername") or ("?", 0)
+        advertised = self._origin.server if self._origin else self._advertise(transport)
+        self.session = Session(self._context.namespace, f"{peer[0]}:{peer[1]}", *advertised)
         self._clients.add(self)
         self._context.metrics.open_connection()
         self._open_timer = self._loop.call_later(settings.open_timeout_s, self._close_unknown)
+        if self._origin is not None:
+            self.session.grant = self._origin.grant
+            self._open_timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Take the frames that are complete, and have them worked on."""
@@ -313,7 +323,7 @@ class KafkaConnection(asyncio.Protocol):
             self._answer(header, _done(self._loop, await self._authenticate(body.auth_bytes)))
         else:
             size = len(frame) if header.api == Api.PRODUCE else 0
-            begun = asyncio.ensure_future(await self._handle(self.session, header, body))
+            begun = asyncio.ensure_future(await self._handle(self.session, header, body, frame))
             if size:
                 self._count_in_flight(size)
                 begun.add_done_callback(lambda _: self._count_done(size))
@@ -329,7 +339,7 @@ class KafkaConnection(asyncio.Protocol):
         self._context.in_flight.remove(size)
         self.choose_reading()
 
-    def _answer(self, header: RequestHeader, answer: asyncio.Future[Fields | None]) -> None:
+    def _answer(self, header: RequestHeader, answer: asyncio.Future[Answer]) -> None:
         self._answers.append((header, answer))
         answer.add_done_callback(lambda _: self._flush())
 
@@ -346,7 +356,10 @@ class KafkaConnection(asyncio.Protocol):
                 return
             fields = answer.result()
             if fields is not None:
-                data = encode_response(header.api, header.version, header.correlation_id, fields)
+                if isinstance(fields, bytes):
+                    data = fields
+                else:
+                    data = encode_response(header.api, header.version, header.correlation_id, fields)
                 self._context.metrics.sent_bytes += len(data)
                 self._transport.write(data)
         self.choose_reading()
@@ -401,8 +414,8 @@ class KafkaConnection(asyncio.Protocol):
         _logger.info("the Kafka client %s was refused: %s", self.session.peer, what)
 
 
-def _done(loop: asyncio.AbstractEventLoop, fields: Fields) -> asyncio.Future[Fields | None]:
-    future: asyncio.Future[Fields | None] = loop.create_future()
+def _done(loop: asyncio.AbstractEventLoop, fields: Fields) -> asyncio.Future[Answer]:
+    future: asyncio.Future[Answer] = loop.create_future()
     future.set_result(fields)
     return future
 
@@ -448,6 +461,7 @@ async def listen_kafka(
         port,
         ssl=tls,
         backlog=1024,
+        reuse_port=context.settings.reuse_port or None,
     )
     return KafkaListener(server)
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidegate.hub.access_rules import Right
-from tidegate.hub.errors import HubError, OutOfOrderSequence, ProducerFenced
+from tidegate.hub.errors import HubError, NotFound, OutOfOrderSequence, ProducerFenced
 from tidegate.hub.namespace import EventHub, Partition
-from tidegate.hub.producers import Numbers
+from tidegate.hub.producers import AppendRefused, Numbers
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Message, RequestHeader
 from tidegate.kafka.records import (
@@ -48,6 +48,11 @@ _ERRORS_OF_BATCHES: tuple[tuple[type[BatchError], ErrorCode], ...] = (
     (BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (UnknownCompression, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (BatchError, ErrorCode.CORRUPT_MESSAGE),
+)
+_ERRORS_OF_APPENDS: tuple[tuple[type[HubError], ErrorCode], ...] = (
+    (OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (ProducerFenced, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (NotFound, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
 )
 
 
@@ -123,16 +128,10 @@ class RecordsApi:
             try:
                 if not partition.producers.accept(numbers):
                     first = partition.producers.sequence_number_of(numbers)
-                    if first is None:
-                        raise Refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-                    answer.set_result(_stored(partition, first, -1))
+                    answer.set_result(_stored(partition, -1 if first is None else first, -1))
                     return throttled_s
-            except OutOfOrderSequence as error:
-                raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, error.description) from None
-            except ProducerFenced as error:
-                raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, error.description) from None
             except HubError as error:
-                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, error.description) from None
+                raise Refused(_code_of(error), error.description) from None
         self._context.metrics.publications += 1
         finish = partial(self._finish, partition, numbers, answer)
         try:
@@ -164,7 +163,8 @@ class RecordsApi:
         if isinstance(result, LogError):
             if numbers is not None:
                 partition.producers.failed(numbers)
-            fields = {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "base_offset": -1, "error_message": str(result)}
+            code = _code_of(result.error) if isinstance(result, AppendRefused) else ErrorCode.KAFKA_STORAGE_ERROR
+            fields = {"error_code": code, "base_offset": -1, "error_message": str(result)}
         else:
             if numbers is not None:
                 partition.producers.stored(numbers, result.first_sequence_number)
@@ -189,7 +189,7 @@ class RecordsApi:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + min(body.max_wait_ms / 1000, MAX_FETCH_WAIT_S)
         arrived = asyncio.Event()
-        unseen = await self._catch_up(session, wanted)
+        unseen = await self._catch_up(session, wanted, is_in_haste=body.max_wait_ms <= 0)
         watched = self._watched(session, wanted)
         for partition in watched:
             self._context.arrivals.watch(partition, arrived.set)
@@ -228,11 +228,12 @@ class RecordsApi:
         return waited_s
 
     async def _catch_up(
-        self, session: Session, wanted: Mapping[tuple[str, int], Message]
+        self, session: Session, wanted: Mapping[tuple[str, int], Message], *, is_in_haste: bool
     ) -> Collection[tuple[str, int]]:
         """See how partitions go on that the client has read further in, at another gateway, than was seen here.
 
-        Return those of which that cannot be seen now.
+        A worker of this machine sees a moment later than others what they have stored; a client that does not wait for
+        more has it see that first. Return the partitions of which it cannot be seen now how they go on.
         """
         unseen = set()
         for place, asked in wanted.items():
@@ -240,7 +241,8 @@ class RecordsApi:
                 log = _find_to_fetch(session, *place)[1].log
             except Refused:
                 continue
-            if asked.fetch_offset > log.next_sequence_number:
+            end = log.next_sequence_number
+            if asked.fetch_offset > end or (is_in_haste and asked.fetch_offset == end and log.topic is None):
                 try:
                     await _see_end(log)
                 except Refused:
@@ -296,7 +298,7 @@ class RecordsApi:
             for part in topic.partitions:
                 try:
                     _, partition = find_partition(session, Right.LISTEN, topic.name, part.partition_index)
-                    if part.timestamp not in (_EARLIEST, _EARLIEST_LOCAL):
+                    if partition.log.topic is None or part.timestamp not in (_EARLIEST, _EARLIEST_LOCAL):
                         await _see_end(partition.log)
                     offset, time_ms = _offset_at(partition, part.timestamp)
                     row: Fields = {"offset": offset, "timestamp": time_ms, "leader_epoch": 0}
@@ -317,6 +319,7 @@ class RecordsApi:
             for part in topic.partitions:
                 try:
                     _, partition = find_partition(session, Right.LISTEN, topic.topic, part.partition)
+                    await _see_end(partition.log)
                     row: Fields = {"leader_epoch": 0, "end_offset": partition.log.next_sequence_number}
                 except Refused as refused:
                     row = {"error_code": refused.code}
@@ -391,9 +394,15 @@ def _checked_batch(data: bytes, max_bytes: int) -> RecordBatch:
     return batch
 
 
+def _code_of(error: HubError) -> ErrorCode:
+    """Return Kafka's error for a publication that is refused."""
+    return next((code for kind, code in _ERRORS_OF_APPENDS if isinstance(error, kind)), ErrorCode.KAFKA_STORAGE_ERROR)
+
+
 def _stored(partition: Partition, offset: int, time_ms: int) -> Fields:
+    """Describe a batch that is stored; of a duplicate that is not among the latest, the offset (-1) is unknown."""
     return {
-        "error_code": ErrorCode.NONE,
+        "error_code": ErrorCode.NONE if offset >= 0 else ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         "base_offset": offset,
         "log_append_time_ms": time_ms,
         "log_start_offset": partition.log.begin_sequence_number,
@@ -406,9 +415,7 @@ def _settle(answer: asyncio.Future[Fields], fields: Fields) -> None:
 
 
 async def _see_end(log: PartitionStore) -> None:
-    """Learn where a partition ends that other gateways append to as well. Raises Refused if that cannot be learned."""
-    if log.topic is None:
-        return
+    """Learn where a partition ends that others append to as well. Raises Refused if that cannot be learned."""
     try:
         await asyncio.to_thread(log.catch_up)
     except LogError as error:

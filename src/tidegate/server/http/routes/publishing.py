@@ -223,4 +223,4 @@ async def _durable(completions: Completions, publisher: Publisher, events: list[
     await done
 
 
-register(__name__, RouteGroup(build=_routes, describe=_describe))
+register(__name__, RouteGroup(build=_routes, describe=_describe, carries_events=True))

@@ -119,4 +119,4 @@ def _routes(context: HttpContext) -> list[WebSocketRoute]:
     return [WebSocketRoute(path, web_socket) for path in PATHS]
 
 
-register(__name__, RouteGroup(build=_routes))
+register(__name__, RouteGroup(build=_routes, carries_events=True))
