@@ -148,6 +148,22 @@ def test_without_java_the_reason_says_where_it_was_looked_for(tmp_path: Path, mo
         find_java()
 
 
+def test_a_log_without_a_line_is_not_pointed_to(
+    tmp_path: Path, no_gateway: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate.job.config.spark_settings import SparkSettings
+    from tidegate.spark import spark_context
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    log = tmp_path / "log"
+    with (
+        pytest.raises(JobError, match=r"^Spark did not start on local\[1\]: JAVA_HOME is [^;]*; set it to .* of PATH$"),
+        spark_context(SparkSettings(master="local[1]"), "without-java", log_file=log),
+    ):
+        pass
+    assert not log.exists()
+
+
 def test_a_master_that_does_not_answer_is_named_before_anything_starts(tmp_path: Path) -> None:
     from tidegate.job.config.spark_settings import SparkSettings
     from tidegate.spark import spark_context

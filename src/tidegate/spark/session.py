@@ -89,7 +89,7 @@ def spark_context(
     try:
         context = _start(conf, path)
     except Exception as error:
-        raise JobError(f"Spark did not start on {master}: {_reason(error)}; its output is in {path}") from error
+        raise JobError(f"Spark did not start on {master}: {_reason(error)}{_look_at(path)}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     _silence_accumulators(context)
     if not master.startswith("local"):
@@ -231,6 +231,15 @@ def _start(conf: SparkConf, log_file: Path) -> SparkContext:
         # The process may continue.
         started.add_done_callback(lambda future: None if future.exception() else future.result().stop())
         raise
+
+
+def _look_at(path: Path) -> str:
+    """Return where Java's output is, as the end of a message; nothing if there is none, as where there is no Java."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size:
+            return f"; its output is in {path}"
+        path.unlink()
+    return ""
 
 
 def _reason(error: BaseException) -> str:
