@@ -18,21 +18,29 @@ demo: install java ## hub, publishers, a Spark job and its proof, in about a min
 	@$(BIN)/tidegate demo
 
 # A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long.
-# Three processes keep two cores busy, as a third of the time of heavy tests is spent waiting for programs.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Heavy tests spend half of their time waiting for programs, so four processes keep two cores busy.
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder -n
 
-check: lint ## lint, types, and the tests that need nothing but Python, on few examples (three minutes)
-	TIDEGATE_HYPOTHESIS=quick $(PYTEST) -m "not heavy"
+# What needs no order is done side by side.
+SIDE_BY_SIDE := +@$(MAKE) --no-print-directory --jobs=4
 
-OTHERS := java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc redis prometheus storage browser archive
+check: install ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
+	$(SIDE_BY_SIDE) lint light
 
-test: lint $(OTHERS) ## lint, types, all tests (twenty minutes)
-	$(PYTEST)
+light:
+	TIDEGATE_HYPOTHESIS=quick $(PYTEST) 3 -m "not heavy"
+
+OTHERS := java javascript go azurite postgres mariadb redis prometheus storage browser jars archive
+
+test: ## lint, types, all tests (a quarter of an hour)
+	$(SIDE_BY_SIDE) lint $(OTHERS)
+	$(PYTEST) 4
 
 SOAK := 10
 
-soak: install $(OTHERS) ## all tests with SOAK times (10) the examples, random logs and kills, and those that run only here (a night)
-	TIDEGATE_SOAK=$(SOAK) $(PYTEST) -o faulthandler_timeout=36000 -m "soak or not soak"
+soak: ## all tests with SOAK times (10) the examples, random logs and kills, and those that run only here (a night)
+	$(SIDE_BY_SIDE) install $(OTHERS)
+	TIDEGATE_SOAK=$(SOAK) $(PYTEST) 4 -o faulthandler_timeout=36000 -m "soak or not soak"
 
 MINUTES := 10
 
@@ -71,12 +79,12 @@ clean: ## remove .venv, caches and the demo's data
 	rm -rf .venv .s3_server demo dist tests/*/jars tests/server/java/jars tests/server/kafka/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
-	"$$(scripts/need python)" -m venv .venv
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
+	"$$(scripts/need python)" -m venv --upgrade-deps .venv
+	scripts/fill
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc redis prometheus storage browser archive
+.PHONY: light java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc jars redis prometheus storage browser archive
 java:
 	@scripts/need java
 
@@ -145,6 +153,10 @@ kafka-programs: tests/server/kafka/java/jars/fetched
 artemis: tests/artemis/jars/fetched
 
 jdbc: tests/spark/jars/fetched
+
+# One after the other, because two Mavens must not write into one repository.
+jars:
+	+@for each in java-client kafka kafka-programs artemis jdbc; do $(MAKE) --no-print-directory $$each || exit; done
 
 %/jars/fetched: %/pom.xml
 	@scripts/need java maven

@@ -36,6 +36,7 @@ def test_examples_depend_neither_on_imported_modules_nor_on_the_process() -> Non
     assert drawn() == drawn("tidegate.amqp", "tests.amqp.values", hash_seed="1")
 
 
+@pytest.mark.slow
 def test_a_search_draws_other_examples_each_time() -> None:
     assert drawn(profile="search") != drawn(profile="search")
 

@@ -117,6 +117,7 @@ def test_a_hostile_value_in_a_frame_ends_at_most_its_connection() -> None:
     assert outcomes("refusing", *frames) == ["closed"] * len(frames)
 
 
+@pytest.mark.slow
 def test_a_thousand_refused_links_with_large_descriptions_are_not_kept() -> None:
     """Each attach is as large as a performative may be, of the values that need most memory once decoded."""
     placeholder = b"x" * 15_004

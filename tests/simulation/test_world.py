@@ -44,6 +44,7 @@ def test_a_hub_that_does_not_sync_is_found(tmp_path: Path, monkeypatch: pytest.M
     assert _is_found(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_clock_that_gives_bounds_beyond_its_lease_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogClock, "renew", lambda self: setattr(self, "_ceiling_ms", self.now_ms() + 1_000))
     assert _is_found(tmp_path)

@@ -6,6 +6,7 @@ import pickle
 import re
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,6 +181,7 @@ def test_depth_and_length_have_limits_that_are_said() -> None:
         assert compiles_or_says_why(sql) is None
 
 
+@pytest.mark.slow
 def test_long_is_not_deep() -> None:
     for sql in (
         "SELECT x FROM i WHERE " + " AND ".join(["x = 1"] * 2_000),

@@ -227,6 +227,7 @@ def sent(arm_server: Server, arm_jobs: Jobs, tmp_path_factory: pytest.TempPathFa
     return Sent(manager)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=example_count(200))
 @given(CHANGED, WRONG)
 def test_a_body_with_one_wrong_value_is_answered(sent: Sent, changed: Any, wrong: Any) -> None:

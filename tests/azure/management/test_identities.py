@@ -235,6 +235,7 @@ def everything_a_contributor_sees(api: Api) -> Iterator[str]:
     yield api.call("GET", f"{JOBS}/mine/inputs/i").content.decode()
 
 
+@pytest.mark.slow
 def test_a_contributor_never_becomes_an_owner_by_any_number_of_steps(server: Server) -> None:
     owner = Api(server, ROOT_KEY)
     nested = {

@@ -308,6 +308,7 @@ def test_rows_of_an_output_without_a_counterpart_go_to_a_file(
     assert section == {"type": "file", "path": str(arm_server.data_dir.absolute() / "arm/outputs/tolls/bi.jsonl")}
 
 
+@pytest.mark.slow
 def test_whether_an_input_or_output_can_be_reached(api: Api, job: Any) -> None:
     assert api.ok("POST", f"{JOB}/inputs/tolls/test") == {"status": "TestSucceeded"}
     assert api.ok("POST", f"{JOB}/outputs/results/test") == {"status": "TestSucceeded"}

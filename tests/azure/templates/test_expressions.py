@@ -215,13 +215,14 @@ def test_any_template_is_read_or_refused(content: Any, parameters: Any) -> None:
         pytest.param(
             {"copy": [{"name": "a", "count": 800, "input": {"copy": [{"name": "b", "count": 800, "input": "x"}]}}]},
             id="copies of copies",
+            marks=pytest.mark.slow,
         ),
         pytest.param({"a": f"[concat({', '.join(['variables(chr)'] * 1000)})]".replace("chr", "'long'")}, id="concat"),
         pytest.param({"a": f"[string(createArray({', '.join(['variables(chr)'] * 1000)}))]".replace("chr", "'long'")}),
         pytest.param({"a": "[replace(variables('long'), 'x', variables('long'))]"}, id="replace"),
         pytest.param({"a": "[format(variables('items'), variables('long'))]"}, id="format"),
         pytest.param({"a": "[padLeft('a', 2147483647)]"}, id="padLeft"),
-        pytest.param({"a": "[variables('v40')]"}, id="variables that double"),
+        pytest.param({"a": "[variables('v40')]"}, id="variables that double", marks=pytest.mark.slow),
         pytest.param({"a": "[join(range(0, 10000), variables('long'))]"}, id="join"),
     ],
 )

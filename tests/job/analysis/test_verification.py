@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ def test_a_row_that_is_missing_at_the_end_is_a_difference() -> None:
     assert found.difference.line >= 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_attempts_and_another_seed_others() -> None:
     source = subject_of()
     one, again, other = (verify(source, source.run_here, seed=seed) for seed in (5, 5, 6))

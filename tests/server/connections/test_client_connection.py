@@ -182,7 +182,9 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "heartbeats" else []) for name in ENDLESS]
+)
 def test_a_client_without_a_token_occupies_little_memory_however_much_it_sends(
     hub: Preauthenticated, name: str
 ) -> None:
