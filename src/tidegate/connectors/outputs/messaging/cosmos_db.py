@@ -31,17 +31,14 @@ from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, Lanes, RefusedRow
+from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, LaneOutput, RefusedRow
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows
 from tidegate.connectors.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
     TYPE_CONVERSION_ERROR,
-    Mark,
     Output,
     OutputUnavailableError,
-    RejectedRow,
-    new_mark,
 )
 from tidegate.engine import ResultRows
 from tidegate.retrying import BackOff
@@ -86,7 +83,7 @@ class Document:
     body: bytes
 
 
-class CosmosContainer:
+class CosmosContainer(LaneOutput[Document]):
     """A container; its mark counts rows."""
 
     def __init__(self, settings: CosmosDbOutput, opening: OutputOpening) -> None:
@@ -96,14 +93,12 @@ class CosmosContainer:
         """
         identity = opening.identity
         endpoint, self._key = _account(settings.connection_string, identity.output)
-        self._client = HttpClient(endpoint, {}, _TIMEOUT_S)
+        client = HttpClient(endpoint, {}, _TIMEOUT_S)
         self._resource = f"dbs/{settings.database}/colls/{settings.container}"
         self._id_column = None if settings.document_id is None else settings.document_id.lower()
         self._name = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).hexdigest()[:16]
-        self._rows = MessageRows(None, identity, opening.shape, key=settings.document_id, drop=opening.drop)
-        self._lanes: Lanes[Document] = Lanes(settings.parallel_requests, self._deliver)
-        self._mark: Mark = new_mark("cosmosdb") if opening.mark is None else dict(opening.mark)
-        self._taken = 0
+        rows = MessageRows(None, identity, opening.shape, key=settings.document_id, drop=opening.drop)
+        super().__init__("cosmosdb", opening.mark, client, rows, settings.parallel_requests, self._deliver)
         try:
             self._partition_key = self._read_partition_key()
         except BaseException:
@@ -136,7 +131,7 @@ class CosmosContainer:
         self._taken += len(rows)
 
     def _documents(self, rows: ResultRows) -> Iterator[tuple[Document, str]]:
-        for message in self._rows.messages(rows, self._mark["rows"] + self._taken):
+        for message in self._rows.messages(rows, self._next):
             row = json.loads(message.body)
             own = next((name for name in row if name.lower() == "id"), None)
             given = message.key if self._id_column is not None else None if own is None else row[own]
@@ -152,15 +147,6 @@ class CosmosContainer:
             partition_key = values.json_text([_at(row, self._partition_key)] if self._partition_key else [])
             body = values.json_text(row).encode()
             yield Document(message.number, message.time, _ascii(partition_key), body), key
-
-    def commit(self) -> Mark:
-        if self._taken:
-            for row in self._lanes.deliver():
-                self._rows.reject(row.kind, row.message, row.number, row.time, json.loads(row.row))
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._taken = self._rows.dropped = 0
-        return dict(self._mark)
 
     def _deliver(self, document: Document) -> BatchOutcome[Document]:
         """Write a document, waiting where the account asks for it; see `Lanes`."""
@@ -181,16 +167,6 @@ class CosmosContainer:
                 raise OutputUnavailableError(f"{self._resource} answered {reply.status}: {_message(reply)}")
             time.sleep(min(reply.retry_after_s() or _BACK_OFF.after(failures), _LONGEST_WAIT_S))
         raise AssertionError("unreachable")
-
-    def continue_after_held_rows(self) -> None:
-        """Rows beyond the mark are unknown."""
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
-
-    def close(self) -> None:
-        self._lanes.close()
-        self._client.close()
 
 
 def authorization(key: bytes, verb: str, kind: str, link: str, date: str) -> str:

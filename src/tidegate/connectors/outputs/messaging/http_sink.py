@@ -21,18 +21,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tidegate.connectors.outputs.kinds import OutputOpening
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, Lanes, RefusedRow
+from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, LaneOutput, RefusedRow
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows
 from tidegate.connectors.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
     TYPE_CONVERSION_ERROR,
-    Mark,
     OutputUnavailableError,
-    RejectedRow,
-    new_mark,
 )
 from tidegate.engine import ResultRows
 from tidegate.retrying import PASSING_STATUS
@@ -194,7 +192,7 @@ class HttpSinkSettings:
     pace_s: float = 0.0
 
 
-class HttpSink:
+class HttpSink(LaneOutput[HttpBatch]):
     """A receiver over HTTP; its mark counts rows."""
 
     def __init__(
@@ -203,43 +201,24 @@ class HttpSink:
         identity = opening.identity
         name = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).hexdigest()[:16]
         poison = None if opening.folder is None else opening.folder / "poison" / identity.output
-        self._client = client
-        self._rows = rows
+        delivery = HttpDelivery(client, name, attempts=settings.attempts, poison=poison, pace_s=settings.pace_s)
+        super().__init__(settings.kind, opening.mark, client, rows, settings.lanes, delivery.deliver)
         self._settings = settings
-        self._delivery = HttpDelivery(client, name, attempts=settings.attempts, poison=poison, pace_s=settings.pace_s)
-        self._lanes: Lanes[HttpBatch] = Lanes(settings.lanes, self._delivery.deliver)
-        self._mark: Mark = new_mark(settings.kind) if opening.mark is None else dict(opening.mark)
-        self._taken = 0
         self._waiting: list[list[HttpRow]] = [[] for _ in range(settings.lanes)]
 
     def write(self, rows: ResultRows) -> None:
-        first = self._mark["rows"] + self._taken
         most = self._settings.rows
-        for message in self._rows.messages(rows, first):
+        for message in self._rows.messages(rows, self._next):
             # Without a key, whole batches go to lanes in turn.
             lane = self._lanes.lane_of(message.key, message.number // most)
             self._waiting[lane].append(HttpRow(message.number, message.time, message.body))
         self._taken += len(rows)
 
-    def commit(self) -> Mark:
-        if self._taken:
-            for lane, waiting in enumerate(self._waiting):
-                for batch in batches_of(waiting, self._settings.rows, self._settings.size):
-                    self._lanes.add(lane, batch)
-                waiting.clear()
-            for row in self._lanes.deliver():
-                self._rows.reject(row.kind, row.message, row.number, row.time, {"row": row.row.decode()})
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._taken = self._rows.dropped = 0
-        return dict(self._mark)
+    def _fill_lanes(self) -> None:
+        for lane, waiting in enumerate(self._waiting):
+            for batch in batches_of(waiting, self._settings.rows, self._settings.size):
+                self._lanes.add(lane, batch)
+            waiting.clear()
 
-    def continue_after_held_rows(self) -> None:
-        """Rows beyond the mark are unknown."""
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
-
-    def close(self) -> None:
-        self._lanes.close()
-        self._client.close()
+    def _refused(self, row: bytes) -> dict[str, Any]:
+        return {"row": row.decode()}

@@ -1,4 +1,4 @@
-"""Lanes: batches that are delivered in parallel, each lane in its own order.
+"""Lanes: batches that are delivered over HTTP in parallel, each lane in its own order, and the outputs that use them.
 
 Rows of one key share a lane, so they stay in order. A lane that fails keeps the batches it has not delivered, and the
 others finish theirs; the next attempt delivers what is left. Nothing that was delivered is delivered again.
@@ -6,14 +6,17 @@ others finish theirs; the next attempt delivers what is left. Nothing that was d
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from zlib import crc32
 
-from tidegate.connectors.outputs.output import OutputUnavailableError
+from tidegate.connectors.outputs.messaging.http_client import HttpClient
+from tidegate.connectors.outputs.messaging.message_rows import MessageRows
+from tidegate.connectors.outputs.output import Mark, OutputUnavailableError, RejectedRow, new_mark
 
 Batch = TypeVar("Batch")
 
@@ -98,3 +101,67 @@ class Lanes(Generic[Batch]):
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class LaneOutput(Generic[Batch]):
+    """An output that delivers by lanes when it commits; its mark counts rows.
+
+    What is delivered again after a kill must do no harm, since a receiver cannot tell which rows it holds.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        mark: Mark | None,
+        client: HttpClient,
+        rows: MessageRows,
+        lanes: int,
+        deliver: Callable[[Batch], BatchOutcome[Batch]],
+    ) -> None:
+        """
+        Args:
+            kind: the type of the output.
+            mark: of the last commit; None before the first.
+            lanes, deliver: see `Lanes`.
+        """
+        self._client = client
+        self._rows = rows
+        self._lanes = Lanes(lanes, deliver)
+        self._mark: Mark = new_mark(kind) if mark is None else dict(mark)
+        self._taken = 0
+
+    @property
+    def _next(self) -> int:
+        """The number of the next row to be written."""
+        return int(self._mark["rows"]) + self._taken
+
+    def _fill_lanes(self) -> None:
+        """Give the lanes what `write` has kept back."""
+
+    def _refused(self, row: bytes) -> dict[str, Any]:
+        """Return a row that the receiver refuses as people should see it."""
+        found: dict[str, Any] = json.loads(row)
+        return found
+
+    def commit(self) -> Mark:
+        """Deliver every row; see `Output.commit`."""
+        if self._taken:
+            self._fill_lanes()
+            for row in self._lanes.deliver():
+                self._rows.reject(row.kind, row.message, row.number, row.time, self._refused(row.row))
+            self._mark["rows"] += self._taken
+            self._mark["dropped"] += self._rows.dropped
+            self._taken = self._rows.dropped = 0
+        return dict(self._mark)
+
+    def continue_after_held_rows(self) -> None:
+        """Rows beyond the mark are unknown."""
+
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        """Return samples of the rows dropped since the last call."""
+        return self._rows.drain_rejected_rows()
+
+    def close(self) -> None:
+        """End the threads and connections."""
+        self._lanes.close()
+        self._client.close()

@@ -40,18 +40,15 @@ from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.arrow_tables import named_columns
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
-from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, Lanes, RefusedRow
+from tidegate.connectors.outputs.messaging.lanes import BatchOutcome, LaneOutput, RefusedRow
 from tidegate.connectors.outputs.messaging.message_rows import MessageRows, row_at
 from tidegate.connectors.outputs.output import (
     COLUMN_NAME_INVALID,
     RECORD_EXCEEDED_SIZE_LIMIT,
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
-    Mark,
     Output,
     OutputUnavailableError,
-    RejectedRow,
-    new_mark,
 )
 from tidegate.engine import Kind, ResultRows, Vector
 from tidegate.engine.values.json_lines import plain_values
@@ -358,7 +355,7 @@ class _Transaction:
         self.size += len(entity.body)
 
 
-class StorageTable:
+class StorageTable(LaneOutput[Sequence[Entity]]):
     """A table; its mark counts rows."""
 
     def __init__(self, settings: TableStorageOutput, opening: OutputOpening) -> None:
@@ -369,16 +366,14 @@ class StorageTable:
         identity = opening.identity
         self._account = StorageAccount.parse(settings.connection_string, identity.output)
         headers = {"x-ms-version": _VERSION, "DataServiceVersion": "3.0", "Accept": "application/json"}
-        self._client = HttpClient(self._account.endpoint, headers, _TIMEOUT_S)
+        client = HttpClient(self._account.endpoint, headers, _TIMEOUT_S)
         self._table = settings.table
         self._batch_size = settings.batch_size
         keys = {"partition key": settings.partition_key, "row key": settings.row_key}
-        self._rows = MessageRows(None, identity, opening.shape, system=keys, drop=opening.drop)
+        rows = MessageRows(None, identity, opening.shape, system=keys, drop=opening.drop)
+        super().__init__("tablestorage", opening.mark, client, rows, settings.parallel_requests, self._deliver)
         removed = frozenset(name.lower() for name in settings.columns_to_remove)
         self._columns = EntityColumns(settings.partition_key.lower(), settings.row_key.lower(), removed)
-        self._lanes: Lanes[Sequence[Entity]] = Lanes(settings.parallel_requests, self._deliver)
-        self._mark: Mark = new_mark("tablestorage") if opening.mark is None else dict(opening.mark)
-        self._taken = 0
         self._open: dict[str, _Transaction] = {}
         try:
             self._create_table()
@@ -403,7 +398,7 @@ class StorageTable:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        first = self._mark["rows"] + self._taken
+        first = self._next
         for one in self._columns.entities(rows, first):
             if isinstance(one, NoEntity):
                 self._rows.reject(one.kind, one.message, one.number, one.time, row_at(rows, one.number - first))
@@ -416,17 +411,10 @@ class StorageTable:
             open_.add(one)
         self._taken += len(rows)
 
-    def commit(self) -> Mark:
-        if self._taken:
-            for key, transaction in self._open.items():
-                self._lanes.add(self._lanes.lane_of(key, 0), transaction.entities)
-            self._open.clear()
-            for row in self._lanes.deliver():
-                self._rows.reject(row.kind, row.message, row.number, row.time, json.loads(row.row))
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._taken = self._rows.dropped = 0
-        return dict(self._mark)
+    def _fill_lanes(self) -> None:
+        for key, transaction in self._open.items():
+            self._lanes.add(self._lanes.lane_of(key, 0), transaction.entities)
+        self._open.clear()
 
     def _deliver(self, entities: Sequence[Entity]) -> BatchOutcome[Sequence[Entity]]:
         """Write entities as one transaction; see `Lanes`."""
@@ -468,16 +456,6 @@ class StorageTable:
             parts += [header.encode(), entity.body, b"\r\n"]
         parts.append(f"--changeset_{boundary}--\r\n--batch_{boundary}--\r\n".encode())
         return b"".join(parts)
-
-    def continue_after_held_rows(self) -> None:
-        """Rows beyond the mark are unknown."""
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
-
-    def close(self) -> None:
-        self._lanes.close()
-        self._client.close()
 
 
 def _quoted(key: str) -> str:
