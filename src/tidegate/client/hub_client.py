@@ -194,7 +194,6 @@ class HubClient:
         self._attached: set[Link] = set()
         self._refused: dict[Link, str] = {}
         self._passing: set[Link] = set()
-        self._outcomes: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._replies: dict[str, tuple[Link, Link]] = {}
         self._token_ends_s = 0.0

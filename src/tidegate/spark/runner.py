@@ -24,21 +24,12 @@ from tidegate.spark.calls import StepThread, readable
 class SparkRunner:
     """A ``tidegate.job.Runner`` for one query and policy on one Spark context."""
 
-    def __init__(
-        self, context: SparkContext, program: Program, policy: Policy, thread: StepThread | None = None
-    ) -> None:
+    def __init__(self, context: SparkContext, program: Program, policy: Policy) -> None:
         self._context = context
-        self._thread = thread or StepThread()
+        self._thread = StepThread()
         # Partitions that are one timeline share a carry, which is sent once for all of them.
         self._carries = None if policy.merged else SentCarries(self._publish, self._withdraw)
         self._shared = context.broadcast((program, policy))
-
-    def with_program(self, program: Program, policy: Policy) -> SparkRunner:
-        """Return a runner for another program, which replaces this one."""
-        self._shared.unpersist()
-        successor = SparkRunner(self._context, program, policy, self._thread)
-        successor._carries = self._carries
-        return successor
 
     def _publish(self, value: object) -> Broadcast[Any]:
         published: Broadcast[Any] = self._thread.call(lambda: self._context.broadcast(value))

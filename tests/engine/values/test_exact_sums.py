@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.values.exact_sums import ExactSums, quotient, to_float
+from tidegate.engine.values.exact_sums import ExactSums, quotient
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 BIGINTS = st.integers(-(2**63), 2**63 - 1)
@@ -90,13 +90,13 @@ def test_a_rounded_sum_is_the_nearest_float(values: list[float]) -> None:
         expected: float | None = math.fsum(values)
     except OverflowError:  # of an intermediate sum, which does not exist here
         return
-    assert to_float(totals[0], exponent) == expected
+    numerator, denominator = (totals[0] << exponent, 1) if exponent >= 0 else (totals[0], 1 << -exponent)
+    assert quotient(numerator, denominator) == expected
 
 
 def test_what_is_beyond_float_is_none() -> None:
     assert quotient(2**1024, 1) is None
-    assert to_float(1, 1024) is None
-    assert to_float(-1, 1023) == -(2.0**1023)
+    assert quotient(-(2**1023), 1) == -(2.0**1023)
     assert quotient(1, 3) == 1 / 3
 
 

@@ -238,7 +238,6 @@ ACCEPTED = Accepted()
 RELEASED = Released()
 
 DeliveryState = Received | Accepted | Rejected | Released | Modified
-Performative = Open | Begin | Attach | Flow | TransferFrame | DispositionFrame | Detach | End | Close
 PERFORMATIVES = (Open, Begin, Attach, Flow, TransferFrame, DispositionFrame, Detach, End, Close)
 SASL_FRAMES = (SaslMechanisms, SaslInitFrame, SaslOutcome)
 

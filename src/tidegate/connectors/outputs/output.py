@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder
+from tidegate.connectors.model.encoded_rows import Encoder
 from tidegate.connectors.model.errors import OutputError, UnavailableError
 from tidegate.connectors.outputs.values import json_text
 from tidegate.engine import ResultRows
@@ -92,13 +92,6 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Close files and connections; uncommitted rows are discarded."""
-
-
-class AppendsEncoded(Protocol):
-    """An output that accepts rows which executors have encoded: it or its section has an ``encoder``."""
-
-    def write_encoded(self, rows: EncodedRows) -> None:
-        """Accept encoded rows, in order."""
 
 
 @runtime_checkable

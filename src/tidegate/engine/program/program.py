@@ -169,10 +169,6 @@ class Program:
         """Return the same query for a keyed side that is divided into shards."""
         return self if self.for_shards else Program(self.query, self._reference, self.functions, for_shards=True)
 
-    def has_reference_of(self, other: Program) -> bool:
-        """Return whether the snapshots of reference data are those of another program."""
-        return self._reference == other._reference
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.query, self._reference, self.functions, self.for_shards)
 

@@ -237,8 +237,3 @@ def quotient(numerator: int, denominator: int) -> float | None:
         return numerator / denominator
     except OverflowError:
         return None
-
-
-def to_float(number: int, exponent: int) -> float | None:
-    """Return the float nearest to number · 2^exponent; None if it is beyond the range of float."""
-    return quotient(number << exponent, 1) if exponent >= 0 else quotient(number, 1 << -exponent)

@@ -18,7 +18,6 @@ from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.engine import FORMATS
 
 Table = Literal["inputs", "outputs"]
-Sections = Mapping[str, Any]
 
 CONNECTION_STRING = "connection_string"
 _OF_A_BODY = ("format", "delimiter", "compression")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import time
@@ -260,10 +259,3 @@ SAMPLES = (
     ),
     Sample("text", "Plain text", "", "event {{index 1}} at {{now}}"),
 )
-
-
-def samples_as_json() -> str:
-    """Return the kinds of sample data for the page's script."""
-    return json.dumps(
-        [{"name": one.name, "title": one.title, "partitionKey": one.partition_key, "body": one.body} for one in SAMPLES]
-    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +21,8 @@ from tidegate.connectors.model.metrics import WATERMARK_DELAY
 from tidegate.connectors.model.retry_policy import Waiting, WaitOver
 from tidegate.connectors.outputs import OutputCounts
 from tidegate.engine import OperatorRows, Program
+from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.run.prometheus import JobCollector
-from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step, gauges
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 from tidegate.service import channel
@@ -203,9 +202,3 @@ def _family(metric: Metric) -> dict[str, Any]:
         "type": metric.type,
         "samples": [[sample.name, sample.labels, sample.value] for sample in metric.samples],
     }
-
-
-def cpu_seconds() -> float:
-    """Return how much processor time this process has used."""
-    times = os.times()
-    return times.user + times.system

@@ -71,8 +71,6 @@ _ABBREVIATIONS = {
     "tz": "tzoffset",
 }
 
-UNIT_WORDS = frozenset(NAMED_PARTS) | frozenset(_ABBREVIATIONS)
-
 
 def long_form(word: str) -> str | None:
     """Return "minute" for "mi", and None if no unit has that name."""
