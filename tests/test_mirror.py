@@ -7,10 +7,7 @@ from tests.source import ROOT, Module, modules
 # tests/FOLDER/test_MODULE.py, in the module's folder or one above it, is a test file of its own.
 TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     # In shards of every number, in this process (tests/job/sharded.py) and on Spark (tests/spark/equality_child.py).
-    "tests/job/test_equality.py": (
-        "job/runtime/arrival_clock",
-        "job/runtime/emission",
-    ),
+    "tests/job/test_equality.py": ("job/runtime/emission",),
     "tests/schemas/test_evolution.py": ("schemas/schema", "schemas/schema_text"),
     "tests/hub/test_schema_registry.py": ("hub/schema_state",),
     "tests/server/test_confluent_schemas_sdk.py": ("server/http/routes/confluent_schemas", "server/http/schema_access"),
@@ -30,7 +27,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/kafka/topics_api",
     ),
     "tests/store/kafka/test_gateway_sdk.py": ("server/kafka/forwarded_groups",),
-    "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/run_location"),
     "tests/store/kafka/test_gateways.py": ("hub/kafka_backend", "store/kafka/shared_topic"),
     "tests/hub/test_namespace.py": ("hub/backend",),
     "tests/job/runtime/test_writers.py": ("connectors/model/encoded_rows",),
@@ -48,7 +44,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/worker/fork_server",
         "service/worker/work",
     ),
-    "tests/job/run/test_tracing.py": ("job/run/optional_traces",),
     "tests/azure/management/test_deployments.py": ("azure/templates/process",),
     "tests/azure/templates/test_expressions.py": (
         "azure/templates/evaluation",
@@ -156,7 +151,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "engine/decoding/limits",
         "engine/expressions/relations",
         "engine/expressions/checks",
-        "engine/expressions/failures",
         "engine/expressions/needs",
         "engine/substreams/watermarks",
         "engine/substreams/separation",
@@ -192,7 +186,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/engine/test_new_kinds.py": (
         "engine/program/memory",
         "engine/windows/kind",
-        "job/analysis/destinations",
         "sql/plan/signatures",
     ),
     "tests/engine/values/test_json_lines.py": ("engine/decoding/rows",),

@@ -24,7 +24,7 @@ from tidegate.engine.stateful import temporal_operator
 from tidegate.engine.stateful.analytics.earlier_rows import AnalyticFunction, Past, running_ranges, still_counted
 from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Vector
 from tidegate.engine.windows.kind import PaneWindow
-from tidegate.job.analysis.destinations import destination_of
+from tidegate.job.analysis.event_explanation import destination_of
 from tidegate.job.analysis.query_plan import plan_of
 from tidegate.ordering import format_time
 from tidegate.ordering.ticks import TICKS_PER_SECOND

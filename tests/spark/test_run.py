@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.profiles import scaled
 from tests.spark.publishing import publish
 from tidegate.job import load_job
-from tidegate.job.run.run_location import RunLocation
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.server import BackgroundServer
 from tidegate.spark import run_job_on_spark
 

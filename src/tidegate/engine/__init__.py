@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tidegate.engine.decoding.rows import EventColumns, ResultRows
     from tidegate.engine.decoding.tables import TableBodies, byte_sizes
     from tidegate.engine.expressions.checks import UnsupportedQuery
-    from tidegate.engine.expressions.failures import RuntimeErrors
     from tidegate.engine.expressions.registered import FunctionCalls
+    from tidegate.engine.expressions.relations import RuntimeErrors
     from tidegate.engine.program.keyed_side import KeyedSide
     from tidegate.engine.program.operators import CATALOG
     from tidegate.engine.program.partial import BatchSubstreams, OperatorRows, Partial

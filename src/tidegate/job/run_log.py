@@ -24,8 +24,8 @@ from tidegate.connectors.model.metrics import (
 from tidegate.job.analysis.query_plan import plan_of
 from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.prepare.loading import Job
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.run import RunSummary, StepReport
-from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 

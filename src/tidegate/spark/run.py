@@ -22,12 +22,11 @@ from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
 from tidegate.job.run.opening import OpenRun, open_run
-from tidegate.job.run.placement_policy import BeginHere, PlacementPolicy
+from tidegate.job.run.placement_policy import BeginHere, PlacementPolicy, RunLocation
+from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
-from tidegate.job.run.run_location import RunLocation
 from tidegate.job.run.seal_schedule import is_worthwhile
 from tidegate.job.run.status import note_waiting
-from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate import ordering
-from tidegate.job.analysis.time_axis import days, marks
+from tidegate.job.analysis.picture import days, marks
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
 
 NOON = ordering.parse_time("2019-01-01T12:00:00Z")

@@ -20,8 +20,8 @@ from tidegate.job import RunSummary, load_job, run_job
 from tidegate.job.run import run as run_module
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import open_run
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
-from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import Outcome, Placement, StateLost, WorkersLost
 from tidegate.job.runtime.step import TimelineState

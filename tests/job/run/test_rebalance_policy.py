@@ -15,9 +15,8 @@ from tidegate.engine import Program
 from tidegate.job import load_job
 from tidegate.job.run import run as run_module
 from tidegate.job.run.opening import open_run
-from tidegate.job.run.rebalance_policy import RebalancePolicy
+from tidegate.job.run.placement_policy import RebalancePolicy, RunLocation
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
-from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.placement import Placement
 
 

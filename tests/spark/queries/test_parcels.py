@@ -6,7 +6,7 @@ from tests.job.equality import EPOCH
 from tests.job.logs import prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.runtime.arrival_clock import Reached
+from tidegate.job.runtime.emission import Reached
 from tidegate.job.runtime.shards import Delivery
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries.parcels import HEADER, Parcel, TimelineRun, parcels_in, rows_of

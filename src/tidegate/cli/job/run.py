@@ -34,9 +34,9 @@ from tidegate.job import Job, JobError, load_job
 from tidegate.job.config.overrides import Override
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.job.run.journal import Journal
-from tidegate.job.run.optional_traces import traced_to
 from tidegate.job.run.prometheus import JobCollector, served
 from tidegate.job.run.status import read_status
+from tidegate.job.run.tracing import traced_to
 from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP

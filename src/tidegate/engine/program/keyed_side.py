@@ -21,9 +21,8 @@ import numpy as np
 
 from tidegate.engine.decoding.rows import ResultRows
 from tidegate.engine.expressions import registered
-from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.expressions.relations import Evaluation, is_local
+from tidegate.engine.expressions.relations import Evaluation, Failures, RuntimeErrors, is_local
 from tidegate.engine.program.partial import OperatorRows, Partial, SubstreamTable, renumbered, substreams_in
 from tidegate.engine.program.program import Program
 from tidegate.engine.substreams.separation import joins_streams

@@ -17,9 +17,8 @@ import numpy as np
 
 from tidegate.engine.aggregates.aggregation import AGGREGATES
 from tidegate.engine.expressions.evaluation import SCALARS, TABLES
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, merge_by_time
-from tidegate.engine.expressions.relations import branches_of, has_arrivals, is_local, streams_of
+from tidegate.engine.expressions.relations import Failures, branches_of, has_arrivals, is_local, streams_of
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
 from tidegate.engine.stateful.temporal_operator import ANALYTICS, TemporalOperator

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.expressions.failures import RuntimeErrors
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.registered import FunctionCalls
+from tidegate.engine.expressions.relations import RuntimeErrors
 from tidegate.engine.substreams.separation import Component
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.engine.windows.pane_tables import PaneTable

@@ -20,9 +20,8 @@ from tidegate.engine.decoding.formats import BodyDecoder, Format, decoder_of
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.evaluation import evaluate
-from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import FieldColumns, Frame, Path
-from tidegate.engine.expressions.relations import Evaluation, arrival_order
+from tidegate.engine.expressions.relations import Evaluation, Failures, RuntimeErrors, arrival_order
 from tidegate.engine.functions.records import metadata_path
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program

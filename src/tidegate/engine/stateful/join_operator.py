@@ -21,9 +21,8 @@ from typing import TypeAlias
 import numpy as np
 
 from tidegate.engine.expressions.evaluation import evaluate
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, Frame, MissingColumns
-from tidegate.engine.expressions.relations import columns_of
+from tidegate.engine.expressions.relations import Failures, columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.joins import Bound, JoinKeys, Reach, meet, unmatched_delay, unmatched_times
 from tidegate.engine.substreams.watermarks import Part, Waiting, Watermark, less, until

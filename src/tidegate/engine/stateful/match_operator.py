@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.watermarks import Waiting, Watermark

@@ -16,9 +16,8 @@ import numpy as np
 from tidegate.engine.decoding.decoded import Wanted
 from tidegate.engine.decoding.formats import JSON, Format, decoder_of
 from tidegate.engine.expressions.evaluation import evaluate
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, FieldColumns, Frame, MissingColumns
-from tidegate.engine.expressions.relations import Evaluation, columns_of
+from tidegate.engine.expressions.relations import Evaluation, Failures, columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.joins import JoinKeys, meet_always
 from tidegate.engine.values.vectors import Int64Array, Vector

@@ -15,8 +15,8 @@ import numpy as np
 from tidegate.engine.aggregates.aggregation import Aggregation, is_aggregate
 from tidegate.engine.aggregates.states.state import Column, Evaluated
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful import analytics
 from tidegate.engine.stateful.analytics.earlier_rows import (

@@ -13,8 +13,8 @@ import numpy as np
 from tidegate.engine.aggregates.aggregation import Aggregation
 from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.expressions.evaluation import evaluate
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.substreams.watermarks import Part, Table, Waiting
 from tidegate.engine.values.grouping import group, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector

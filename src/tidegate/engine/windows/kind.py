@@ -27,8 +27,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine.aggregates.states.state import Summary
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.engine.windows.pane_tables import PaneTable

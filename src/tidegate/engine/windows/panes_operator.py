@@ -15,8 +15,8 @@ import numpy as np
 from tidegate.engine.aggregates.aggregation import Aggregation
 from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.expressions.evaluation import evaluate
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, merge_by_time
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector

@@ -1,4 +1,4 @@
-"""Reports of steps in the form of Spark's ``StreamingQueryProgress``.
+"""The times of steps, and reports of them in the form of Spark's ``StreamingQueryProgress``.
 
 Tools that read what a ``StreamingQueryListener`` writes can read these: names, units and nesting are Spark's. The
 number of a step takes the place of ``batchId``, and offsets are sequence numbers by partition. What Spark does not have
@@ -9,13 +9,33 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.job.run.run_location import RunLocation
-from tidegate.job.run.step_times import StepTimes
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.runtime.step import Step, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """The times of a step in nanoseconds of Unix time."""
+
+    began_ns: int
+    computed_ns: int
+    committed_ns: int
+
+    def as_json(self) -> dict[str, int]:
+        """Return how long the step and its parts took, in milliseconds."""
+        return {
+            "compute": (self.computed_ns - self.began_ns) // _NS_PER_MS,
+            "commit": (self.committed_ns - self.computed_ns) // _NS_PER_MS,
+            "triggerExecution": (self.committed_ns - self.began_ns) // _NS_PER_MS,
+        }
+
 
 _NS_PER_S = 1_000_000_000
 

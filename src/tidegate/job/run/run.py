@@ -20,13 +20,10 @@ from tidegate.job.run.deaths import Deaths
 from tidegate.job.run.event_quality import EventQuality
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import OpenRun, open_run
-from tidegate.job.run.placement_policy import MovePolicy
-from tidegate.job.run.progress_report import ProgressReport
-from tidegate.job.run.rebalance_policy import RebalancePolicy
-from tidegate.job.run.run_location import CONFIGURED, RunLocation
+from tidegate.job.run.placement_policy import CONFIGURED, MovePolicy, RebalancePolicy, RunLocation
+from tidegate.job.run.progress_report import ProgressReport, StepTimes
 from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
 from tidegate.job.run.status import StatusFile
-from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import (
     DriverPlacement,

@@ -16,7 +16,7 @@ from typing import Any
 from tidegate.connectors.model.errors import JobError, UnavailableError
 from tidegate.durable_files import FileDamaged, encode_checked, read_checked
 from tidegate.engine import Program
-from tidegate.job.run.run_location import RunLocation
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.runtime.step import Step, Timeline, gauges
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import Policy, format_time

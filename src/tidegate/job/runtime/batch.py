@@ -35,7 +35,7 @@ from tidegate.engine import (
     TaskSide,
     byte_sizes,
 )
-from tidegate.job.runtime.arrival_clock import NOWHERE, OPEN_END, AnyCarry, Reached
+from tidegate.job.runtime.emission import NOWHERE, OPEN_END, AnyCarry, Reached
 from tidegate.ordering import (
     ADJUSTED,
     DATA_ERRORS,

@@ -22,8 +22,8 @@ import numpy as np
 
 from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import Program
-from tidegate.job.runtime.arrival_clock import AnyCarry
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
+from tidegate.job.runtime.emission import AnyCarry
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import Keys, Policy, SubstreamCarry
 

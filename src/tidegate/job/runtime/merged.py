@@ -21,8 +21,8 @@ import numpy as np
 from tidegate.connectors.inputs.ticks import reached_in
 from tidegate.connectors.model.events import InputLog, Int64Array, PartitionEnd, last_arrival
 from tidegate.engine import TaskSide
-from tidegate.job.runtime.arrival_clock import AnyCarry
 from tidegate.job.runtime.batch import Batch, BoolArray, RangeResult, Task, batches, selected_stamps
+from tidegate.job.runtime.emission import AnyCarry
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,

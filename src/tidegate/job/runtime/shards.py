@@ -26,8 +26,7 @@ from tidegate.engine import (
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged, together
-from tidegate.job.runtime.arrival_clock import Reached
-from tidegate.job.runtime.emission import Completeness, StepOrder, Timeline, emitted_rows
+from tidegate.job.runtime.emission import Completeness, Reached, StepOrder, Timeline, emitted_rows
 from tidegate.job.runtime.task import RangeResult
 from tidegate.job.runtime.writers import Share
 from tidegate.ordering import END_OF_TIME, Policy

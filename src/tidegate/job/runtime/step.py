@@ -34,8 +34,7 @@ from tidegate.connectors.model.metrics import (
     function_counts,
 )
 from tidegate.engine import EmissionRange, OperatorRows, Program, ResultRows, RuntimeErrors
-from tidegate.job.runtime.arrival_clock import Reached
-from tidegate.job.runtime.emission import Completeness, StepOrder
+from tidegate.job.runtime.emission import Completeness, Reached, StepOrder
 from tidegate.job.runtime.placement import DriverPlacement, Placement, Runner
 from tidegate.job.runtime.task import RangeResult, TraceRows
 from tidegate.job.runtime.timelines import SealedTimelines, StepSettings, Timeline, Timelines

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate.engine import Program, TaskSide
-from tidegate.job.runtime.arrival_clock import AnyCarry, reached
 from tidegate.job.runtime.batch import PROBLEMS, Batch, RangeResult, RangeTask, Task, TraceRows, batches
+from tidegate.job.runtime.emission import AnyCarry, reached
 from tidegate.job.runtime.merged import run_merged
 from tidegate.ordering import (
     END_OF_TIME,

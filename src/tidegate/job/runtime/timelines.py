@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import Program
-from tidegate.job.runtime.arrival_clock import Reached, reached
+from tidegate.job.runtime.emission import Reached, reached
 from tidegate.job.runtime.merged import bound_of, stops_of
 from tidegate.job.runtime.task import RangeResult, RangeTask, Task
 from tidegate.ordering import (

@@ -17,9 +17,8 @@ from tidegate.engine import Program
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun, has_java
 from tidegate.job.run.opening import OpenRun
-from tidegate.job.run.placement_policy import PlacementPolicy
+from tidegate.job.run.placement_policy import PlacementPolicy, RunLocation
 from tidegate.job.run.run import Places, in_this_process
-from tidegate.job.run.run_location import RunLocation
 from tidegate.job.runtime.placement import Placement
 from tidegate.service import channel
 

@@ -21,7 +21,8 @@ from tidegate.job import Job, JobError, JobQueryError
 from tidegate.job.config.definition import definition_of
 from tidegate.job.prepare.loading import prepare_job
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
-from tidegate.job.run.optional_traces import traced_to
+from tidegate.job.run.placement_policy import RunLocation
+from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.run.run import (
     Ending,
     Places,
@@ -30,8 +31,7 @@ from tidegate.job.run.run import (
     RunSummary,
     run_steps,
 )
-from tidegate.job.run.run_location import RunLocation
-from tidegate.job.run.step_times import StepTimes
+from tidegate.job.run.tracing import traced_to
 from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import parse_time

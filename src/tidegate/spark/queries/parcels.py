@@ -23,9 +23,8 @@ from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.connectors.model.metrics import INPUT_EVENTS, DataError
 from tidegate.engine import Program
-from tidegate.job.runtime.arrival_clock import OPEN_END, AnyCarry, Reached, reached
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
-from tidegate.job.runtime.emission import Timeline
+from tidegate.job.runtime.emission import OPEN_END, AnyCarry, Reached, Timeline, reached
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import DATA_ERRORS, INVALID_TIMESTAMP, NO_TIME, Policy

@@ -17,8 +17,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from tidegate.engine import EmissionRange, ResultRows
-from tidegate.job.runtime.arrival_clock import Reached
-from tidegate.job.runtime.emission import StepOrder, Timeline
+from tidegate.job.runtime.emission import Reached, StepOrder, Timeline
 from tidegate.job.runtime.shards import Delivery, new_shard, run_shard
 from tidegate.spark.queries.parcels import HEADER, Parcel, in_one_line, parcels_in, rows_of
 from tidegate.spark.queries.result_schema import ResultSchema

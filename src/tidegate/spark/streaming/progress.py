@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.job import Step
-from tidegate.job.run.step_times import StepTimes
+from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.runtime.step import TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 from tidegate.spark.streaming.steps import Handed

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.substreams.watermarks import Part, Waiting, Watermark, until
 from tidegate.engine.values.grouping import group, spelled, unified
 from tidegate.engine.values.sequences import Sequences

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidegate.engine.aggregates.states.state import least, ranks_of
-from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.substreams.watermarks import Waiting, Watermark, each, since, until
 from tidegate.engine.values.grouping import group, sort_keys, sorted_rows, unified
 from tidegate.engine.values.sequences import Sequences
