@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from tidegate.cli.management import NamespaceClient, ServiceConnection
 from tidegate.cli.output import output_option, show
 from tidegate.client import ConnectionString, HubClient
 from tidegate.hub.access_rules import ROOT_RULE
+from tidegate.hub.capture.journal import JournalDamaged
+from tidegate.hub.moving import CaptureBehind, CopiedHub, shared_content
 from tidegate.hub.snapshot import NamespaceState, read_state
 from tidegate.store import (
     ClientSettings,
     CopyError,
     Report,
     SettingsError,
+    SharedContent,
     SourceHub,
     SourcePartition,
     StoreCopy,
@@ -175,7 +179,8 @@ class _Source:
     def __init__(self, data: Path, state: NamespaceState) -> None:
         """Raises ManagementError if it does not run."""
         keys = NamespaceClient(ServiceConnection(data).open).act("authorizationRules", ROOT_RULE, "listKeys")
-        self.definitions = state.model_dump(mode="json")
+        self._data = data
+        self._state = state
         self._connection_string = str(keys["primaryConnectionString"])
         self.hubs = [
             SourceHub(hub.config.name, hub.directory, hub.config.retention_ms, hub.config.retention_bytes)
@@ -194,6 +199,14 @@ class _Source:
             SourcePartition(Path(one.log_directory or ""), one.begin, one.end)
             for _, one in sorted(found.items(), key=lambda item: int(item[0]))
         ]
+
+    def content(self, ends: Mapping[str, Sequence[int]]) -> SharedContent:
+        """Return what else belongs to the namespace. Raises CopyError."""
+        hubs = [CopiedHub(hub, self.firsts[hub.config.name], ends[hub.config.name]) for hub in self._state.event_hubs]
+        try:
+            return shared_content(self._data, self._state, hubs)
+        except (CaptureBehind, JournalDamaged) as error:
+            raise CopyError(str(error)) from error
 
     def translate(self, container: str) -> int:
         """Translate checkpoints to the numbers of the cluster, and return how many. Raises CheckpointError."""
@@ -216,14 +229,22 @@ async def _copy(source: _Source, target: StoreCopy, *, finish: bool) -> None:
             click.echo(f"{hub.name}: {copied} events copied")
         if not finish:
             return
+        ends: dict[str, list[int]] = {}
         for hub in source.hubs:
             partitions = source.partitions(hub)
             await target.copy(hub, partitions)
+            ends[hub.name] = [one.end for one in partitions]
             for one in await target.verify(hub, partitions):
                 click.echo(f"{hub.name}/{one.partition}: {one.events} events, checksum {one.checksum:08x}, equal")
             if source.partitions(hub) != partitions:
                 raise CopyError(f"{hub.name} grows while it is compared: stop its publishers, and run --finish again")
             source.firsts[hub.name] = target.firsts(hub)
-        await target.finish(source.hubs, source.definitions)
+        content = source.content(ends)
+        await target.finish(source.hubs, content)
+        entries, captured = sum(map(len, content.entries.values())), len(content.documents)
+        click.echo(
+            f"{len(content.groups)} groups, {entries} entries of the schema registry and the progress of capture in "
+            f"{captured} partition{'' if captured == 1 else 's'} copied, equal"
+        )
     finally:
         await target.close()

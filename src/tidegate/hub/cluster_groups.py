@@ -72,6 +72,11 @@ def translate_subscription(metadata: bytes, rename: Callable[[str], str]) -> byt
     return b"".join((metadata[:6], *topics, metadata[at:]))
 
 
+def cluster_name(namespace: str, scope: tuple[str, ...], group: str) -> str:
+    """Return what a cluster calls a group of clients whose keys cover a scope."""
+    return f"{namespace}/{'/'.join(scope)}//{group}"
+
+
 class ClusterGroups:
     """The groups of one namespace in its cluster. Safe to call from any thread."""
 
@@ -92,7 +97,7 @@ class ClusterGroups:
 
     def cluster_name(self, scope: tuple[str, ...], group: str) -> str:
         """Return what the cluster calls a group of clients whose keys cover a scope."""
-        return f"{self._namespace}/{'/'.join(scope)}//{group}"
+        return cluster_name(self._namespace, scope, group)
 
     def parse_name(self, name: str) -> tuple[tuple[str, ...], str] | None:
         """Return the scope and the group that a name in the cluster stands for, None if it is not the namespace's."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidegate.durable_files import FileDamaged, read_checked, write_checked
-from tidegate.log import Appended, Clock, Committer, LogDamaged, LogError, PartitionLog
+from tidegate.log import Appended, Clock, Committer, LogDamaged, LogError, PartitionLog, SegmentReader
 
 _logger = logging.getLogger(__name__)
 SNAPSHOT_COMMITS = 10_000
@@ -23,9 +23,11 @@ MAX_METADATA_BYTES = 4096
 RETENTION_MS = 7 * 86_400_000
 """How long positions are kept after the last commit of a group, as in Kafka."""
 _VERSION = 1
+_SNAPSHOT = "positions.json"
 _ADVICE = "restore it from a backup, or delete the folder: groups then begin where their clients' settings say"
 
 OnDone = Callable[[LogError | None], None]
+_Groups = dict[str, dict["PartitionKey", "GroupOffset"]]
 
 
 class PartitionKey(NamedTuple):
@@ -52,14 +54,15 @@ class GroupOffsets:
         self._log = PartitionLog.open(
             directory, clock=clock, committer=committer, segment_bytes=4 << 20, durable=durable, exclusive=False
         )
-        self._path = directory / "positions.json"
+        self._path = directory / _SNAPSHOT
         self._clock = clock
         self._committer = committer
         self._lock = threading.Lock()
-        self._groups: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        self._groups: _Groups = {}
         self._since_snapshot = self._applied = 0
         try:
-            self._replay(self._read_snapshot())
+            self._groups, number = _read_snapshot(self._path)
+            self._replay(number)
         except BaseException:
             self._log.close()
             raise
@@ -106,7 +109,7 @@ class GroupOffsets:
                 on_done(result)
                 return
             with self._lock:
-                self._apply(commit)
+                _apply(self._groups, commit)
                 self._applied = result.first_sequence_number + 1
                 self._since_snapshot += 1
                 is_due = self._since_snapshot == SNAPSHOT_COMMITS
@@ -115,20 +118,6 @@ class GroupOffsets:
                 self._committer.submit(self._tidy)
 
         self._log.append([json.dumps(commit, separators=(",", ":")).encode()], on_durable)
-
-    def _apply(self, commit: dict[str, object]) -> None:
-        group = str(commit["group"])
-        known = self._groups.setdefault(group, {})
-        if "positions" in commit:
-            for directory, partition, *position in _rows(commit["positions"]):
-                known[PartitionKey(directory, partition)] = GroupOffset(*position)
-        elif commit["forgotten"] is None:
-            known.clear()
-        else:
-            for directory, partition in _rows(commit["forgotten"]):
-                known.pop(PartitionKey(directory, partition), None)
-        if not known:
-            del self._groups[group]
 
     def expire(self, keeps: Callable[[str, PartitionKey], bool]) -> None:
         """Drop what was last committed long ago, unless `keeps` says of a group and a partition that it is in use.
@@ -175,18 +164,6 @@ class GroupOffsets:
             return False
         return True
 
-    def _read_snapshot(self) -> int:
-        """Return the sequence number from which the log is to be read. Raises FileDamaged, OSError."""
-        document = read_checked(self._path, advice=_ADVICE)
-        if document is None:
-            return 0
-        try:
-            for group, directory, partition, *position in _rows(document["positions"]):
-                self._groups.setdefault(group, {})[PartitionKey(directory, partition)] = GroupOffset(*position)
-            return int(document["sequence_number"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileDamaged(self._path, str(error), _ADVICE) from None
-
     def _replay(self, sequence_number: int) -> None:
         log = self._log
         while sequence_number < log.next_sequence_number:
@@ -198,9 +175,59 @@ class GroupOffsets:
                 continue
             for batch in batches:
                 for event in batch.events:
-                    self._apply(json.loads(event))
+                    _apply(self._groups, json.loads(event))
                 sequence_number = batch.base_sequence_number + len(batch.events)
         self._applied = log.next_sequence_number
+
+
+def read_offsets(directory: Path) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+    """Return by group what was committed, also while a hub has the directory open.
+
+    Raises FileDamaged, LogError, OSError.
+    """
+    while True:
+        groups, number = _read_snapshot(directory / _SNAPSHOT)
+        log = SegmentReader(directory)
+        if log.begin_sequence_number() > number:
+            continue  # a newer snapshot has replaced what is missing
+        for entry in log.read_entries(number):
+            if entry.base_sequence_number > number:
+                break
+            begins = [0, *entry.end_table()]
+            for at in range(number - entry.base_sequence_number, entry.count):
+                _apply(groups, json.loads(bytes(entry.payload[begins[at] : begins[at + 1]])))
+            number = entry.base_sequence_number + entry.count
+        else:
+            return groups
+
+
+def _read_snapshot(path: Path) -> tuple[_Groups, int]:
+    """Return positions, and the sequence number from which the log is to be read. Raises FileDamaged, OSError."""
+    document = read_checked(path, advice=_ADVICE)
+    groups: _Groups = {}
+    if document is None:
+        return groups, 0
+    try:
+        for group, directory, partition, *position in _rows(document["positions"]):
+            groups.setdefault(group, {})[PartitionKey(directory, partition)] = GroupOffset(*position)
+        return groups, int(document["sequence_number"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileDamaged(path, str(error), _ADVICE) from None
+
+
+def _apply(groups: _Groups, commit: dict[str, object]) -> None:
+    group = str(commit["group"])
+    known = groups.setdefault(group, {})
+    if "positions" in commit:
+        for directory, partition, *position in _rows(commit["positions"]):
+            known[PartitionKey(directory, partition)] = GroupOffset(*position)
+    elif commit["forgotten"] is None:
+        known.clear()
+    else:
+        for directory, partition in _rows(commit["forgotten"]):
+            known.pop(PartitionKey(directory, partition), None)
+    if not known:
+        del groups[group]
 
 
 def _rows(found: object) -> Iterator[list[Any]]:

@@ -45,7 +45,8 @@ from tidegate.store.kafka.topics import (
 
 _logger = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SCHEMAS = "schemas"
+SCHEMAS = "schemas"
+"""The name of the list of the schema registry's entries."""
 _LOST = "the gateway has lost its cluster, and others may own the partition now"
 
 
@@ -358,11 +359,11 @@ class SharedSchemas:
         self._shared = backend.shared
 
     def follow(self, apply: Callable[[Mapping[str, Any]], None]) -> None:
-        self._store.wait(self._shared.follow_entries(_SCHEMAS, apply))
+        self._store.wait(self._shared.follow_entries(SCHEMAS, apply))
 
     def append(self, number: int, entry: Mapping[str, Any]) -> None:
         try:
-            self._store.wait(self._shared.append_entry(_SCHEMAS, number, entry))
+            self._store.wait(self._shared.append_entry(SCHEMAS, number, entry))
         except Stale:
             raise EntriesMoved("another gateway has changed the schema registry meanwhile") from None
         except KafkaError as error:

@@ -51,7 +51,7 @@ from tidegate.hub.schema_state import (
     SchemaVersion,
     SubjectName,
 )
-from tidegate.log import Appended, Clock, Committer, LogDamaged, LogError, PartitionLog
+from tidegate.log import Appended, Clock, Committer, LogDamaged, LogError, PartitionLog, SegmentReader
 from tidegate.schemas import Compatibility, Reference, SchemaError, SchemaFormat, SchemaText, check_evolution
 
 _logger = logging.getLogger(__name__)
@@ -122,6 +122,15 @@ class LoggedSchemas:
 
     def close(self) -> None:
         self._log.close()
+
+
+def read_entries(directory: Path) -> list[Mapping[str, Any]]:
+    """Return the entries in a data directory, also while a hub has it open. Raises LogError, OSError."""
+    found: list[Mapping[str, Any]] = []
+    for entry in SegmentReader(directory).read_entries(0):
+        begins = [0, *entry.end_table()]
+        found += [json.loads(bytes(entry.payload[begins[at] : begins[at + 1]])) for at in range(entry.count)]
+    return found
 
 
 _Arguments = ParamSpec("_Arguments")

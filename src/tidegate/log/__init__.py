@@ -12,7 +12,7 @@ from tidegate.log.group import Appended, Committer
 from tidegate.log.log_reader import EventBatch, RecordBatches, SegmentReader
 from tidegate.log.log_writer import WriteFailure
 from tidegate.log.mirror import FACTS_BYTES, LogFacts, LogMirror, LogOwner, facts_of
-from tidegate.log.partition_log import PartitionFolderWrong, PartitionLog, prepare_folder
+from tidegate.log.partition_log import FolderDocument, PartitionFolderWrong, PartitionLog, prepare_folder
 from tidegate.log.protocol import (
     ArrivalLowerBound,
     Document,
@@ -33,6 +33,7 @@ __all__ = [
     "DocumentReplaced",
     "EntryView",
     "EventBatch",
+    "FolderDocument",
     "JoinedEvents",
     "LogClock",
     "LogClosed",

@@ -3,7 +3,7 @@
 from tidegate.store.client.connection import KafkaError
 from tidegate.store.client.settings import ClientSettings, SettingsError, read_settings
 from tidegate.store.kafka.check import Report, check_store
-from tidegate.store.kafka.copy import CopyError, SourceHub, SourcePartition, StoreCopy, Verified
+from tidegate.store.kafka.copy import CopyError, SharedContent, SourceHub, SourcePartition, StoreCopy, Verified
 from tidegate.store.kafka.log import KafkaLog
 from tidegate.store.kafka.store import KafkaStore
 
@@ -15,6 +15,7 @@ __all__ = [
     "KafkaStore",
     "Report",
     "SettingsError",
+    "SharedContent",
     "SourceHub",
     "SourcePartition",
     "StoreCopy",

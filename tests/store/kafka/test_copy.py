@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.kafka.cluster import Cluster
+from tests.patience import PATIENCE_S
 from tests.server.conftest import entity
 from tests.spark.publishing import publish
 from tests.store.kafka.test_store import everything
 from tidegate.azure.management import ArmSettings, arm_routes
 from tidegate.cli import main
+from tidegate.hub.access_rules import AccessRule, Right
+from tidegate.hub.capture.journal import CaptureJournal, CaptureState
 from tidegate.hub.config import NamespaceConfig
 from tidegate.log import PartitionLog
+from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer
 from tidegate.store import KafkaLog, StoreCopy, read_settings
-from tidegate.store.client.cluster import TopicPartition
 from tidegate.store.client.connection import Unreachable
 from tidegate.store.kafka import copy
 
@@ -69,7 +75,7 @@ def test_a_namespace_moves_with_its_numbers_and_times(
         # the second append is cut off; the next run continues behind what was stored
         append, appends = StoreCopy._append, 0
 
-        async def interrupted(self: StoreCopy, where: TopicPartition, encoded: bytes, offset: int) -> None:
+        async def interrupted(self: StoreCopy, where: Any, encoded: bytes, offset: int) -> None:
             nonlocal appends
             appends += 1
             if appends == 2:
@@ -105,6 +111,76 @@ def test_a_namespace_moves_with_its_numbers_and_times(
         rows = everything(log)
         assert len(rows) == 51
         assert rows[-1][1] >= rows[-2][1]
+
+
+def kafka(server: BackgroundServer, key: str = "") -> dict[str, object]:
+    return {
+        "bootstrap.servers": f"127.0.0.1:{server.server.kafka_port}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "$ConnectionString",
+        "sasl.password": key or server.connection_string,
+        "group.id": "readers",
+    }
+
+
+def committed(server: BackgroundServer, key: str = "") -> list[tuple[int, str | None]]:
+    consumer = Consumer(kafka(server, key))
+    places = [TopicPartition("carried", partition) for partition in range(2)]
+    found = consumer.committed(places, timeout=PATIENCE_S)
+    consumer.close()
+    return [(place.offset, place.metadata) for place in found]
+
+
+def test_groups_schemas_and_the_progress_of_capture_move_with_their_namespace(
+    three_brokers: Cluster, make_config: Callable[..., NamespaceConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(entity("carried")).model_copy(update={"name": "carrying"})
+    data, reads = tmp_path / "data", AccessRule("reads", frozenset({Right.LISTEN}), "first key", "second key")
+    routes = [arm_routes(ArmSettings(data))]
+    with BackgroundServer(config, data, further_routes=routes, http_port=0, kafka_port=0) as server:
+        namespace = server.server.namespace
+        for partition, count in (("0", 6), ("1", 4)):
+            bodies = [f"event {number}" for number in range(count)]
+            publish(server.connection_string, "carried", bodies, partition_id=partition)
+        namespace.management.create_access_rule(reads, "carried")
+        log = namespace.event_hub("carried").partition("0").log
+        log.delete_before(2)
+        first = log.begin_sequence_number
+        consumer = Consumer(kafka(server))
+        places = [TopicPartition("carried", 0, 5, metadata="noted"), TopicPartition("carried", 1, 3)]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+        for field in "abc":
+            text = {"type": "record", "name": "R", "fields": [{"name": field, "type": "int", "default": 0}]}
+            namespace.schema_registry.register("default", "s", SchemaText(SchemaFormat.AVRO, json.dumps(text)))
+        versions = namespace.schema_registry.versions("default", "s")
+        state = CaptureState(archive_id="a", next_sequence_number=4, window_start_ms=60_000)
+        CaptureJournal(namespace.event_hub("carried").partition("1").log).write(state)
+
+        # what is written last fails, and the next run finds what was written before
+        check = StoreCopy._check
+
+        async def failing(self: StoreCopy, where: object, content: object) -> None:
+            raise Unreachable("cut off")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreCopy, "_check", failing)
+            assert run(data, three_brokers, "--finish").exit_code == 1
+        assert StoreCopy._check is check
+        result = run(data, three_brokers, "--finish")
+        assert result.exit_code == 0, result.output
+        assert "2 groups, 3 entries of the schema registry and the progress of capture in 1 partition" in result.stdout
+
+    store = read_settings(three_brokers.clients["a"])
+    with BackgroundServer(config, tmp_path / "gateway", store=store, kafka_port=0) as gateway:
+        namespace = gateway.server.namespace
+        expected = [(5 - first, "noted"), (3, "")]
+        narrow = gateway.server.connection_string(reads, hub="carried")
+        for key in ("", narrow):
+            assert [(offset, metadata or "") for offset, metadata in committed(gateway, key)] == expected
+        assert namespace.schema_registry.versions("default", "s") == versions
+        assert CaptureJournal(namespace.event_hub("carried").partition("1").log).read() == state
 
 
 def test_a_hub_that_does_not_run_is_named(three_brokers: Cluster, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tidegate.durable_files import FileDamaged
-from tidegate.log import PartitionStore
+from tidegate.log import Document, FolderDocument, PartitionStore
 
 NAME = "capture/journal.json"
 _ADVICE = "restore it from a backup, or move it away to capture from now on"
@@ -51,12 +52,30 @@ class CaptureState(BaseModel):
     last_name_time_s: int = 0
     pending: PendingFile | None = None
 
+    def moved(self, first: int) -> CaptureState:
+        """Return the same of a log in which the event `first` has the number 0, and earlier ones are missing."""
+        pending = self.pending
+        if pending is not None:
+            first_in_file, end = pending.first_sequence_number - first, pending.end_sequence_number - first
+            pending = pending.model_copy(
+                update={"first_sequence_number": max(0, first_in_file), "end_sequence_number": max(0, end)}
+            )
+        number = max(0, self.next_sequence_number - first)
+        return self.model_copy(update={"next_sequence_number": number, "pending": pending})
+
 
 class CaptureJournal:
     """The journal of one partition, kept by its store."""
 
     def __init__(self, log: PartitionStore) -> None:
-        self._document = log.document(NAME, advice=_ADVICE)
+        self._document: Document = log.document(NAME, advice=_ADVICE)
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> CaptureJournal:
+        """Return the journal of a partition in a data directory, which may be open elsewhere."""
+        journal = cls.__new__(cls)
+        journal._document = FolderDocument(folder / NAME, _ADVICE)
+        return journal
 
     def __str__(self) -> str:
         return str(self._document)

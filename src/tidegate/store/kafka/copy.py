@@ -3,12 +3,14 @@
 A partition's first copied event gets the offset 0, so numbers are those of before less that of the first event, which
 is noted in the data directory. Where a copy continues follows from where the topic ends. While they are copied to,
 topics take the timestamps that the copy gives them, so that enqueued times stay; gateways refuse them until `finish`
-has the brokers stamp what is appended, and writes the namespace's definitions.
+has the brokers stamp what is appended, and writes what else belongs to the namespace: last of all its definitions,
+without which no gateway serves it. Until then everything can be repeated.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,14 +19,16 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from tidegate.durable_files import read_checked, write_checked
-from tidegate.kafka.messages import Message
+from tidegate.kafka.compression import Compression
+from tidegate.kafka.messages import Api, Message
 from tidegate.kafka.records import encode
 from tidegate.log import EventBatch, LogError, SegmentReader
-from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, TopicPartition
+from tidegate.store.client.connection import KafkaError, Refused, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.check import SHARED_PREFIX, read_shared_state
 from tidegate.store.kafka.records import encode_messages, read_records
+from tidegate.store.kafka.shared import SharedState
 from tidegate.store.kafka.topics import (
     SHARED_SETTINGS,
     alter_topic,
@@ -40,6 +44,9 @@ _BATCH_BYTES = 900_000
 _BATCH_EVENTS = 10_000
 _PRODUCE_TIMEOUT_S = 10.0
 _RETRY_FOR_S = 120.0
+_SHARED_BATCH_BYTES = 200_000
+_LAST_SINGLE_FETCH = 7
+"""The last version of OffsetFetch that asks for one group."""
 _BEFORE_EVENT = Struct(">qI")
 
 
@@ -62,6 +69,29 @@ class SourcePartition(NamedTuple):
     segments: Path
     begin: int
     end: int
+
+
+class GroupPosition(NamedTuple):
+    """What a group of Kafka's clients has committed: the number that it reads next, and what the client added."""
+
+    offset: int
+    metadata: str | None
+
+
+class SharedContent(NamedTuple):
+    """What belongs to a namespace beside its events.
+
+    Attributes:
+        definitions: Hubs, rules and keys.
+        entries: By list, its entries in their order.
+        documents: By name, the content of small documents.
+        groups: By group, under the name that it has in the cluster, its positions.
+    """
+
+    definitions: Mapping[str, Any]
+    entries: Mapping[str, Sequence[Mapping[str, Any]]]
+    documents: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Mapping[TopicPartition, GroupPosition]]
 
 
 class Verified(NamedTuple):
@@ -200,16 +230,97 @@ class StoreCopy:
             for batch in stretch.batches:
                 yield batch
 
-    async def finish(self, hubs: Sequence[SourceHub], definitions: Mapping[str, Any]) -> None:
-        """Have brokers stamp what is appended from now on, and let gateways serve the namespace. Raises KafkaError."""
+    async def finish(self, hubs: Sequence[SourceHub], content: SharedContent) -> None:
+        """Have brokers stamp what is appended from now on, and let gateways serve the namespace.
+
+        Raises CopyError if the cluster does not have what was written, and KafkaError.
+        """
         for hub in hubs:
             await alter_topic(self._cluster, self._topic(hub), {_STAMPS: "LogAppendTime"})
         where = TopicPartition(SHARED_PREFIX + self._namespace, 0)
         await create_topic(self._cluster, where.topic, 1, SHARED_SETTINGS)
-        record = json.dumps({"version": 1, "state": definitions}, separators=(",", ":")).encode()
-        await self._cluster.refresh([where.topic])
-        offset = await self._cluster.list_offset(where, LATEST)
-        await self._append(where, encode([record], timestamps_ms=[0], keys=[b"definitions/copy"]), offset)
+        known = await read_shared_state(self._cluster, where)
+        records = list(_missing_entries(known, content)) + list(_changed_documents(known, content))
+        await self._write(where, records)
+        await self._commit(content.groups)
+        await self._check(where, content)
+        await self._write(where, [("definitions/copy", {"version": 1, "state": content.definitions})])
+
+    async def _write(self, where: TopicPartition, records: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        producer_id, epoch = await self._cluster.init_producer_id()
+        offset, number = await self._cluster.list_offset(where, LATEST), 0
+        values = iter([(key.encode(), json.dumps(value, separators=(",", ":")).encode()) for key, value in records])
+        while some := list(_fitting_records(values)):
+            encoded = encode(
+                [value for _, value in some],
+                timestamps_ms=[0] * len(some),
+                keys=[key for key, _ in some],
+                producer=(producer_id, epoch, number),
+                compression=Compression.GZIP,
+            )
+            await self._append(where, encoded, offset + number)
+            number += len(some)
+
+    async def _commit(self, groups: Mapping[str, Mapping[TopicPartition, GroupPosition]]) -> None:
+        for group, positions in groups.items():
+            topics = [
+                {
+                    "name": topic,
+                    "partitions": [
+                        {
+                            "partition_index": where.partition,
+                            "committed_offset": position.offset,
+                            "committed_metadata": position.metadata,
+                        }
+                        for where, position in positions.items()
+                        if where.topic == topic
+                    ],
+                }
+                for topic in sorted({where.topic for where in positions})
+            ]
+            answer = await self._ask_coordinator(group, Api.OFFSET_COMMIT, {"group_id": group, "topics": topics}, 8)
+            codes = {part.error_code for topic in answer.topics for part in topic.partitions} - {0}
+            if codes:
+                raise Refused(codes.pop(), f"committing the offsets of the group {group}")
+
+    async def _ask_coordinator(self, group: str, api: Api, values: Mapping[str, object], most: int) -> Message:
+        async def attempt() -> Message:
+            find = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+            answer = await self._cluster.ask_any(Api.FIND_COORDINATOR, find)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if found.error_code:
+                raise Refused(found.error_code, f"the coordinator of the group {group}", found.error_message)
+            if found.node_id not in self._cluster.brokers:
+                raise Unreachable(f"the broker {found.node_id}, which coordinates the group {group}, is not known yet")
+            told = await self._cluster.ask(found.node_id, "control", api, values, most=most)
+            moved = {part.error_code for topic in told.topics for part in topic.partitions} & RETRIABLE
+            if moved:
+                raise Refused(moved.pop(), f"the offsets of the group {group}")
+            return told
+
+        return await self._cluster.retrying(f"the offsets of the group {group}", _RETRY_FOR_S, attempt)
+
+    async def _check(self, where: TopicPartition, content: SharedContent) -> None:
+        """Read back what was written. Raises CopyError, KafkaError."""
+        state = await read_shared_state(self._cluster, where)
+        for name, entries in content.entries.items():
+            if [entry for _, entry in state.entries.get(name, [])] != list(entries):
+                raise CopyError(f"the entries of {name} in {where.topic} differ from those of the data directory")
+        for name, document in content.documents.items():
+            if name not in state.documents or state.documents[name].content != document:
+                raise CopyError(f"the document {name} in {where.topic} differs from that of the data directory")
+        for group, positions in content.groups.items():
+            values = {"group_id": group, "topics": None}
+            answer = await self._ask_coordinator(group, Api.OFFSET_FETCH, values, _LAST_SINGLE_FETCH)
+            found = {
+                TopicPartition(topic.name, part.partition_index): part.committed_offset
+                for topic in answer.topics
+                for part in topic.partitions
+            }
+            if {place: found.get(place) for place in positions} != {
+                place: position.offset for place, position in positions.items()
+            }:
+                raise CopyError(f"the offsets of the group {group} in the cluster are not those of the data directory")
 
     def _topic(self, hub: SourceHub) -> str:
         return f"{self._namespace}.{hub.directory}"
@@ -253,4 +364,33 @@ def _fitting(events: Iterator[bytes]) -> Iterator[bytes]:
         yield event
         size += len(event)
         if size > _BATCH_BYTES:
+            return
+
+
+def _missing_entries(known: SharedState, content: SharedContent) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield records with the entries that an earlier attempt has not written, each with a key of its own."""
+    for name, entries in content.entries.items():
+        there = [entry for _, entry in known.entries.get(name, [])]
+        if there != list(entries[: len(there)]):
+            raise CopyError(
+                f"the cluster has entries of {name} that are not those of the data directory: delete the topic that "
+                "begins with _tidegate, and run --finish again"
+            )
+        for number, entry in enumerate(entries[len(there) :], len(there) + 1):
+            yield f"entry/copy/{uuid.uuid4().hex}", {"list": name, "number": number, "entry": entry}
+
+
+def _changed_documents(known: SharedState, content: SharedContent) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, document in content.documents.items():
+        there = known.documents.get(name)
+        if there is None or there.content != document:
+            yield f"document/copy/{name}", {"version": 1 if there is None else there.version + 1, "content": document}
+
+
+def _fitting_records(records: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    size = 0
+    for record in islice(records, _BATCH_EVENTS):
+        yield record
+        size += len(record[1])
+        if size > _SHARED_BATCH_BYTES:
             return
