@@ -61,7 +61,9 @@ def fill(server: BackgroundServer, events: int, files: Path) -> int:
     return size // events
 
 
-def ours(folder: Path, connection_string: str, spark: SparkSession, sql: str) -> tuple[float, int, list[int]]:
+def ours(
+    folder: Path, connection_string: str, spark: SparkSession, sql: str, hub: str = "backlog"
+) -> tuple[float, int, list[int]]:
     """Seconds, result rows, and memory in MB after each step of a job over the whole backlog."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -69,7 +71,7 @@ def ours(folder: Path, connection_string: str, spark: SparkSession, sql: str) ->
     path.write_text(
         f'name = "backlog"\nquery = """{sql}"""\n'
         "[event_ordering]\nlate_arrival_tolerance_s = 7200\nout_of_order_tolerance_s = 5\n"
-        f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string};EntityPath=backlog"\n'
+        f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string};EntityPath={hub}"\n'
         '[outputs.results]\ntype = "file"\npath = "results.jsonl"\n',
         encoding="utf-8",
     )
@@ -129,8 +131,10 @@ class ProcessorTime(threading.Thread):
     It looks every so often, because what a process has used is forgotten with it.
     """
 
-    def __init__(self, every_s: float = 0.1) -> None:
+    def __init__(self, every_s: float = 0.1, without: frozenset[int] = frozenset()) -> None:
+        """Begin to look. `without`: processes that do not count."""
         super().__init__(daemon=True)
+        self._without = without
         self._every_s = every_s
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -145,6 +149,8 @@ class ProcessorTime(threading.Thread):
         """Until now."""
         with self._lock:
             for process in descendants():
+                if process in self._without:
+                    continue
                 try:
                     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
                 except OSError:

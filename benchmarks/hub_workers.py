@@ -54,11 +54,14 @@ class UpProcess:
         command += ["--amqp-port", "0", "--http-port", "0", "--kafka-port", "0", "--workers", str(workers), *options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.port = 0
+        self.connection_string = ""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             found = re.match(r"AMQP: .*:(\d+)$", line)
             if found:
                 self.port = int(found[1])
+            if "Endpoint=" in line and not self.connection_string:
+                self.connection_string = "Endpoint=" + line.split("Endpoint=")[1].strip()
             if "Successfully Up" in line:
                 break
 

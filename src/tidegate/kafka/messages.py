@@ -175,8 +175,11 @@ def parse_request(header: RequestHeader, frame: bytes) -> Message:
     return _parse(frame, header.body_at, header.api, header.version, "request")
 
 
-def parse_response(api: int, version: int, frame: bytes) -> tuple[int, Message]:
-    """Return a response's correlation id and body. `frame` is without its length. Raises MalformedMessage."""
+def parse_response(api: int, version: int, frame: bytes | memoryview) -> tuple[int, Message]:
+    """Return a response's correlation id and body. `frame` is without its length. Raises MalformedMessage.
+
+    Records of a `memoryview` are a part of it, not a copy.
+    """
     try:
         (correlation_id,) = _FRAME.unpack_from(frame)
         at = _skip_tags(frame, _FRAME.size) if _has_flexible_header(api, version) else _FRAME.size
@@ -212,7 +215,7 @@ def _has_flexible_header(api: int, version: int) -> bool:
     return api != Api.API_VERSIONS and version >= _SCHEMAS[api].flexible_from
 
 
-def _parse(frame: bytes, at: int, api: int, version: int, kind: str) -> Message:
+def _parse(frame: _Frame, at: int, api: int, version: int, kind: str) -> Message:
     try:
         value, _ = _reader(api, version, kind)(frame, at)
     except (error, IndexError, UnicodeDecodeError) as cause:
@@ -229,7 +232,8 @@ def _encode(head: list[bytes], api: int, version: int, kind: str, values: Mappin
 
 # -- reading
 
-_Read = Callable[[bytes, int], tuple[Any, int]]
+_Frame = bytes | memoryview
+_Read = Callable[[_Frame, int], tuple[Any, int]]
 
 
 @cache
@@ -246,7 +250,7 @@ def _struct_reader(fields: tuple[_Field, ...], version: int, flexible: bool) -> 
     ]
     absent = {field.name: field.default for field in fields if not field.first <= version <= field.last}
 
-    def read(data: bytes, at: int) -> tuple[Message, int]:
+    def read(data: _Frame, at: int) -> tuple[Message, int]:
         message = Message(**absent)
         values = message.__dict__
         for name, read_value in present:
@@ -270,7 +274,7 @@ def _value_reader(field: _Field, version: int, flexible: bool) -> _Read:
 
 
 def _nullable_struct_reader(read_struct: _Read) -> _Read:
-    def read(data: bytes, at: int) -> tuple[Message | None, int]:
+    def read(data: _Frame, at: int) -> tuple[Message | None, int]:
         mark, at = _NUMBERS["int8"].unpack_from(data, at)[0], at + 1
         return (None, at) if mark < 0 else read_struct(data, at)
 
@@ -285,16 +289,18 @@ def _scalar_reader(type_: str, nullable: bool, flexible: bool) -> _Read:
     if type_ == "bool":
         return lambda data, at: (data[at] != 0, at + 1)
     if type_ == "uuid":
-        return lambda data, at: (UUID(bytes=data[at : at + 16]) if at + 16 <= len(data) else _cut_off(), at + 16)
+        return lambda data, at: (UUID(bytes=bytes(data[at : at + 16])) if at + 16 <= len(data) else _cut_off(), at + 16)
     if type_ == "string":
         read: _Read = _read_compact_string if flexible else _read_nullable_string
         missing: object = ""
+    elif type_ == "records":
+        read, missing = (_read_compact_records if flexible else _read_nullable_records), b""
     else:
         read, missing = (_read_compact_bytes if flexible else _read_nullable_bytes), b""
     if nullable:
         return read
 
-    def read_or_empty(data: bytes, at: int) -> tuple[object, int]:
+    def read_or_empty(data: _Frame, at: int) -> tuple[object, int]:
         value, at = read(data, at)
         return (missing if value is None else value), at
 
@@ -302,7 +308,7 @@ def _scalar_reader(type_: str, nullable: bool, flexible: bool) -> _Read:
 
 
 def _array_reader(read_element: _Read, nullable: bool, flexible: bool) -> _Read:
-    def read(data: bytes, at: int) -> tuple[list[object] | None, int]:
+    def read(data: _Frame, at: int) -> tuple[list[object] | None, int]:
         if flexible:
             count, at = _read_varint(data, at)
             count -= 1
@@ -335,14 +341,14 @@ def _cut_off() -> UUID:
     raise IndexError("cut off")
 
 
-def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+def _take(data: _Frame, at: int, size: int) -> tuple[_Frame, int]:
     end = at + size
     if end > len(data):
         raise IndexError(f"{size} bytes where {len(data) - at} are left")
     return data[at:end], end
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: _Frame, at: int) -> tuple[int, int]:
     number = data[at]
     at += 1
     if number < 0x80:
@@ -357,33 +363,43 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError("a number with too many bytes")
 
 
-def _read_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
+def _read_nullable_string(data: _Frame, at: int) -> tuple[str | None, int]:
     (size,) = _SHORT.unpack_from(data, at)
     if size < 0:
         return None, at + 2
     value, at = _take(data, at + 2, size)
-    return value.decode(), at
+    return bytes(value).decode(), at
 
 
-def _read_compact_string(data: bytes, at: int) -> tuple[str | None, int]:
+def _read_compact_string(data: _Frame, at: int) -> tuple[str | None, int]:
     size, at = _read_varint(data, at)
     if not size:
         return None, at
     value, at = _take(data, at, size - 1)
-    return value.decode(), at
+    return bytes(value).decode(), at
 
 
-def _read_nullable_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+def _read_nullable_bytes(data: _Frame, at: int) -> tuple[bytes | None, int]:
+    value, at = _read_nullable_records(data, at)
+    return (None if value is None else bytes(value)), at
+
+
+def _read_compact_bytes(data: _Frame, at: int) -> tuple[bytes | None, int]:
+    value, at = _read_compact_records(data, at)
+    return (None if value is None else bytes(value)), at
+
+
+def _read_nullable_records(data: _Frame, at: int) -> tuple[_Frame | None, int]:
     (size,) = _FRAME.unpack_from(data, at)
     return (None, at + 4) if size < 0 else _take(data, at + 4, size)
 
 
-def _read_compact_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+def _read_compact_records(data: _Frame, at: int) -> tuple[_Frame | None, int]:
     size, at = _read_varint(data, at)
     return (None, at) if not size else _take(data, at, size - 1)
 
 
-def _skip_tags(data: bytes, at: int) -> int:
+def _skip_tags(data: _Frame, at: int) -> int:
     count = data[at]
     if not count:
         return at + 1

@@ -36,7 +36,7 @@ class EventBatch(NamedTuple):
     base_sequence_number: int
     enqueued_time_ms: int
     offsets: Sequence[int]
-    events: list[bytes]
+    events: Sequence[bytes]
 
 
 class RecordBatches(NamedTuple):

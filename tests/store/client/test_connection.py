@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 
 from tests.kafka import PASSWORD, USER, Broker, kafka_broker
 from tests.patience import PATIENCE_S
-from tidegate.kafka.messages import Api
-from tidegate.store.client.connection import Connection, KafkaError, LoginRefused, Unreachable
+from tidegate.kafka.messages import Api, encode_response
+from tidegate.store.client.connection import Connection, KafkaError, LoginRefused, TooOld, Unreachable
 from tidegate.store.client.settings import ClientSettings, client_settings, parse_bootstrap
 
 Result = TypeVar("Result")
@@ -138,6 +138,28 @@ async def _silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 async def _garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     frame = await reader.read(100)
     writer.write(b"\0\0\0\x08" + frame[8:12] + b"\xff\xff\xff\xff")
+
+
+async def _old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A broker of Kafka 0.10, which answers what it is asked first."""
+    while frame := await reader.read(1000):
+        known = {Api.PRODUCE: 2, Api.FETCH: 3, Api.LIST_OFFSETS: 1, Api.METADATA: 2, Api.API_VERSIONS: 0}
+        keys = [{"api_key": int(api), "min_version": 0, "max_version": last} for api, last in known.items()]
+        writer.write(encode_response(Api.API_VERSIONS, 0, int.from_bytes(frame[8:12], "big"), {"api_keys": keys}))
+    writer.close()
+
+
+def test_a_cluster_that_is_too_old_is_named() -> None:
+    async def run() -> None:
+        async with listening(_old) as address:
+            connection = await Connection.open(ClientSettings((address,)), *address)
+            named = r"127.0.0.1:\d+ (knows versions 0 to \d of|does not know) the request %s.*Kafka 2.8 or newer"
+            for api in (Api.INIT_PRODUCER_ID, Api.DESCRIBE_CLUSTER, Api.PRODUCE, Api.FETCH):
+                with pytest.raises(TooOld, match=named % api.name):
+                    connection.send(api, {})
+            connection.close()
+
+    asyncio.run(run())
 
 
 def test_other_peers_are_told_apart_from_brokers() -> None:

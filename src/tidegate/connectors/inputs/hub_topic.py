@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate import outbound
 from tidegate.client import HubTopicAddress
-from tidegate.connectors.inputs.record_values import message_values
+from tidegate.connectors.inputs.record_values import PackedValues, message_values
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.messages import Messages
 from tidegate.log import EventBatch
@@ -125,7 +126,7 @@ class HubTopic:
                 for batch in batches:
                     waiting.append(batch)
                     count += len(batch.events)
-                    size += sum(map(len, batch.events))
+                    size += _size(batch.events)
                     if count >= batch_events or size >= _RUN_BYTES:
                         yield _columns(waiting)
                         waiting, count, size = [], 0, 0
@@ -144,7 +145,11 @@ class HubTopic:
 
 def _columns(batches: Sequence[EventBatch]) -> Messages:
     counts = [len(batch.events) for batch in batches]
-    events = [event for batch in batches for event in batch.events]
+    ends: list[npt.NDArray[np.int64]] = []
+    at = 0
+    for batch in batches:
+        ends.append(_ends(batch.events) + at)
+        at = int(ends[-1][-1])
     numbers = np.concatenate(
         [
             np.arange(batch.base_sequence_number, batch.base_sequence_number + count, dtype=np.int64)
@@ -155,9 +160,23 @@ def _columns(batches: Sequence[EventBatch]) -> Messages:
         sequence_numbers=numbers,
         enqueued_times_ms=np.repeat(np.array([batch.enqueued_time_ms for batch in batches], dtype=np.int64), counts),
         positions=numbers,
-        buffer=b"".join(events),
-        ends=np.cumsum(np.fromiter(map(len, events), dtype=np.int64, count=len(events))),
+        buffer=b"".join(_joined(batch.events) for batch in batches),
+        ends=np.concatenate(ends),
     )
+
+
+def _size(events: Sequence[bytes]) -> int:
+    return len(events.buffer) if isinstance(events, PackedValues) else sum(map(len, events))
+
+
+def _joined(events: Sequence[bytes]) -> bytes | memoryview:
+    return events.buffer if isinstance(events, PackedValues) else b"".join(events)
+
+
+def _ends(events: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    if isinstance(events, PackedValues):
+        return events.ends
+    return np.cumsum(np.fromiter(map(len, events), dtype=np.int64, count=len(events)))
 
 
 _lock = threading.Lock()

@@ -72,7 +72,7 @@ class Produced(NamedTuple):
 class Fetched(NamedTuple):
     """What a fetch found: encoded record batches, the last of which may be cut off, and where the partition ends."""
 
-    records: bytes
+    records: bytes | memoryview
     high_watermark: int
     log_start: int
 

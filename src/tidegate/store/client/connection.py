@@ -22,6 +22,7 @@ MAX_FRAME_BYTES = 128 << 20
 _NAMED_TOPICS = {Api.PRODUCE: 12, Api.FETCH: 12, Api.METADATA: 12, Api.DELETE_TOPICS: 5}
 """The last versions in which these requests name topics; later ones know them by ids alone."""
 _LENGTH = struct.Struct(">i")
+_BUFFER_BYTES = 64 << 10
 _NAMES = {
     19: "NOT_ENOUGH_REPLICAS: fewer replicas are in sync than min.insync.replicas demands",
     20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND: fewer replicas are in sync than min.insync.replicas demands",
@@ -66,8 +67,11 @@ async def _checked(settings: ClientSettings, host: str, port: int) -> str:
     return str(found[0][4][0])
 
 
-class Connection(asyncio.Protocol):
-    """A connection, in the event loop that opened it. Requests may overlap; the broker answers them in order."""
+class Connection(asyncio.BufferedProtocol):
+    """A connection, in the event loop that opened it. Requests may overlap; the broker answers them in order.
+
+    An answer with many records is received where it stays, without a copy.
+    """
 
     def __init__(self, settings: ClientSettings, host: str, port: int) -> None:
         """Use `open`."""
@@ -76,7 +80,10 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Message] | None, Api, int]] = {}
-        self._received = bytearray()
+        self._received = bytearray(_BUFFER_BYTES)
+        self._filled = 0
+        self._large: memoryview | None = None  # a frame that does not fit, of which so many bytes are here
+        self._large_filled = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self.failure: KafkaError | None = None
 
@@ -182,22 +189,39 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        received, at = self._received, 0
-        while len(received) - at >= 4:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return memoryview(self._received)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._large is not None:
+            self._large_filled += nbytes
+            if self._large_filled == len(self._large):
+                frame, self._large = self._large, None
+                self._take(frame.toreadonly())
+            return
+        self._filled += nbytes
+        received, at, end = self._received, 0, self._filled
+        while end - at >= 4:
             (size,) = _LENGTH.unpack_from(received, at)
             if not 0 <= size <= MAX_FRAME_BYTES:
                 self._fail(Unreachable(f"{self.address} does not speak Kafka's protocol (a frame of {size} bytes)"))
                 return
-            if len(received) - at - 4 < size:
+            here = end - at - 4
+            if here < size:
+                if size > _BUFFER_BYTES - 4:
+                    self._large, self._large_filled = memoryview(bytearray(size)), here
+                    self._large[:here] = received[at + 4 : end]
+                    at = end
                 break
             self._take(bytes(memoryview(received)[at + 4 : at + 4 + size]))
             at += 4 + size
         if at:
-            del received[:at]
+            received[: end - at] = received[at:end]
+            self._filled = end - at
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: bytes | memoryview) -> None:
         number = int.from_bytes(frame[:4], "big")
         answer, api, version = self._waiting.pop(number, (None, Api.API_VERSIONS, 0))
         if answer is None or answer.done():

@@ -25,6 +25,7 @@ from tidegate.store.kafka.records import Stretch, TakeApart, read_records
 from tidegate.store.kafka.topics import topic_id_of
 
 FETCH_BYTES = 4 << 20
+_LEAST_FETCH_BYTES = 64 << 10
 _ANSWER_WITHIN_S = 20.0
 _RETRY_S = 0.02
 _KNOWN_MAXIMA = 1024
@@ -59,6 +60,7 @@ class TopicReader:
         self._thread.start()
         self._known_topics: set[tuple[str, str]] = set()
         self._maxima: dict[tuple[TopicPartition, int], int] = {}
+        self._sizes: dict[TopicPartition, tuple[float, int]] = {}
 
     def read(self, where: TopicPartition, topic_id: str, start: int, end: int) -> Iterator[list[EventBatch]]:
         """Yield the events with start ≤ offset < end in order, as many at a time as a fetch finds.
@@ -73,14 +75,14 @@ class TopicReader:
         """
         self._wait(self._check(where.topic, topic_id))
         at = start
-        fetching = self._begin(self._fetch(where, at))
+        fetching = self._begin(self._fetch(where, at, end))
         try:
             floor_ms = self._wait(self._running_maximum_ms(where, at))
             while at < end:
                 fetched = fetching.result()
-                following = _end_of(fetched.records)
+                following = self._note_size(where, fetched.records)
                 if following < end:
-                    fetching = self._begin(self._fetch(where, following))
+                    fetching = self._begin(self._fetch(where, following, end))
                 stretch = self._events(fetched, where, at, floor_ms, end)
                 at, floor_ms = stretch.next_offset, stretch.floor_ms
                 if at >= end:
@@ -130,13 +132,28 @@ class TopicReader:
         await self._cluster.refresh([topic])
         self._known_topics.add((topic, topic_id))
 
-    async def _fetch(self, where: TopicPartition, offset: int) -> Fetched:
+    def _note_size(self, where: TopicPartition, records: bytes | memoryview) -> int:
+        """Note how much space records and batches take, and return the offset after the last whole batch."""
+        batches = list(parse_batches(records, partial_end=True))
+        count = batches[-1].next_offset - batches[0].base_offset
+        sizes = [len(batch.data) for batch in batches]
+        self._sizes[where] = sum(sizes) / count, max(sizes)
+        return batches[-1].next_offset
+
+    def _wanted_bytes(self, where: TopicPartition, count: int) -> int:
+        """Return how much to fetch for some records: about what they take, as the rest would be read in vain."""
+        known = self._sizes.get(where)
+        if known is None:
+            return FETCH_BYTES
+        of_record, of_batch = known
+        return min(FETCH_BYTES, max(_LEAST_FETCH_BYTES, int(of_record * count) + 2 * of_batch))
+
+    async def _fetch(self, where: TopicPartition, offset: int, end: int) -> Fetched:
+        max_bytes = self._wanted_bytes(where, end - offset)
         gives_up_s = time.monotonic() + _ANSWER_WITHIN_S
         while True:
             try:
-                fetched = await self._cluster.fetch_one(
-                    where, offset, max_bytes=FETCH_BYTES, timeout_s=_ANSWER_WITHIN_S
-                )
+                fetched = await self._cluster.fetch_one(where, offset, max_bytes=max_bytes, timeout_s=_ANSWER_WITHIN_S)
             except Refused as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
@@ -162,14 +179,6 @@ class TopicReader:
         while len(self._maxima) > _KNOWN_MAXIMA:
             with suppress(KeyError, RuntimeError, StopIteration):  # another thread does the same
                 del self._maxima[next(iter(self._maxima))]
-
-
-def _end_of(records: bytes) -> int:
-    """Return the offset after the last whole batch."""
-    end = 0
-    for batch in parse_batches(records, partial_end=True):
-        end = batch.next_offset
-    return end
 
 
 def _before(batches: list[EventBatch], end: int) -> list[EventBatch]:

@@ -33,7 +33,7 @@ _MARKER = Struct(">bqqq")
 _MARKER_VERSION = 1
 
 
-TakeApart = Callable[[Sequence[RecordBatch]], list[list[bytes] | None]]
+TakeApart = Callable[[Sequence[RecordBatch]], Sequence[Sequence[bytes] | None]]
 """Returns the values of each batch that holds nothing but messages, and None for any other batch."""
 
 
@@ -83,7 +83,11 @@ def encode_marker(marker: Marker, time_ms: int, producer: tuple[int, int, int]) 
 
 
 def read_records(
-    records: bytes, offset: int, floor_ms: int, stop: int | None = None, take_apart: TakeApart | None = None
+    records: bytes | memoryview,
+    offset: int,
+    floor_ms: int,
+    stop: int | None = None,
+    take_apart: TakeApart | None = None,
 ) -> Stretch:
     """Return the events of fetched records.
 
@@ -105,7 +109,7 @@ def read_records(
         for batch in parse_batches(records, partial_end=True)
         if batch.next_offset > offset and (stop is None or batch.base_offset < stop)
     ]
-    every = [None] * len(fetched) if take_apart is None else take_apart(fetched)
+    every: Sequence[Sequence[bytes] | None] = [None] * len(fetched) if take_apart is None else take_apart(fetched)
     for batch, values in zip(fetched, every, strict=True):
         batch.check()
         floor_ms = max(floor_ms, batch.max_timestamp_ms)
@@ -171,7 +175,7 @@ def parse_marker(value: bytes | None) -> Marker:
     return Marker(-1, 0, 0)
 
 
-def last_append_time_ms(records: bytes, offset: int) -> int | None:
+def last_append_time_ms(records: bytes | memoryview, offset: int) -> int | None:
     """Return the append time of the batch that holds an offset, None if it is not among these records."""
     for batch in parse_batches(records, partial_end=True):
         if batch.base_offset <= offset < batch.next_offset:
