@@ -164,6 +164,11 @@ class Cluster:
         eventually(is_known)
         return found[-1]
 
+    @property
+    def pids(self) -> dict[int, int]:
+        """The processes of the nodes that run."""
+        return {node: process.pid for node, process in self._processes.items()}
+
     def is_running(self, node: int) -> bool:
         """Return whether a node runs and is not paused."""
         return node in self._processes and node not in self._stopped

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -13,8 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.cluster import Cluster, cluster
 from tests.patience import PATIENCE_S, eventually
 from tidegate.log import Appended, EventBatch, LogError, Numbering
+from tidegate.store.client import cluster as store_cluster
 from tidegate.store.client.cluster import TopicPartition
 from tidegate.store.client.settings import read_settings
+from tidegate.store.kafka import log as log_module
 from tidegate.store.kafka import writer
 from tidegate.store.kafka.log import KafkaLog
 from tidegate.store.kafka.store import KafkaStore
@@ -94,6 +98,35 @@ def flat(batches: Sequence[EventBatch]) -> list[tuple[int, int, bytes]]:
         for batch in batches
         for index, event in enumerate(batch.events)
     ]
+
+
+def test_a_gateway_does_not_fetch_what_others_append_without_a_reader(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new_topic(kafka)
+    with gateway(kafka, "a") as a, gateway(kafka, "b") as b:
+        one, other = opened(a, where), opened(b, where)
+        fetched: list[str] = []
+        fetch = store_cluster.Cluster.fetch
+
+        async def noted(self: store_cluster.Cluster, *arguments: Any, purpose: str, **options: Any) -> Any:
+            fetched.append(purpose)
+            return await fetch(self, *arguments, purpose=purpose, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store_cluster.Cluster, "fetch", noted)
+            for number in range(10):
+                assert Outcome(one, [b"one"]).stored().first_sequence_number == 2 * number
+                assert Outcome(other, [b"other"]).stored().first_sequence_number == 2 * number + 1
+            assert "follow" not in fetched
+        for log in (one, other):
+            assert [event for _, _, event in everything(log)] == [b"one", b"other"] * 10
+        monkeypatch.setattr(log_module, "_FAR_BEHIND", 1)  # then the end is looked up
+        for number in range(5):
+            assert Outcome(one, [b"more"]).stored().first_sequence_number == 20 + number
+        other.catch_up()
+        assert (other.next_sequence_number, other.last_offset) == (25, 24)
+        assert len(everything(other)) == 25
 
 
 def test_two_gateways_append_to_one_partition_and_read_the_same(kafka: Cluster) -> None:
@@ -206,6 +239,25 @@ def test_a_leader_that_is_stopped_or_cut_off_delays_appends(kafka: Cluster) -> N
         link.mend()
         assert outcome.stored().first_sequence_number == 2
         assert [event for _, _, event in everything(log)] == [b"0", b"1", b"2"]
+
+
+def test_a_broker_whose_disk_takes_no_more_is_like_a_leader_that_dies(kafka: Cluster) -> None:
+    where = new_topic(kafka, leader=0)
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        bodies = [b"%d" % number + bytes(20_000) for number in range(20)]
+        Outcome(log, bodies[:1]).stored()
+        # no file of the broker grows beyond this, which Kafka sees as it sees a full disk: a write fails
+        resource.prlimit(kafka.pids[0], resource.RLIMIT_FSIZE, (50_000, 50_000))
+        try:
+            for number, body in enumerate(bodies[1:], 1):
+                assert Outcome(log, [body]).stored().first_sequence_number == number
+            assert store.cluster.leader(where) != 1
+            assert [event for _, _, event in everything(log)] == bodies
+        finally:
+            kafka.kill(0)
+            kafka.start(0)
+        Outcome(log, [b"after"]).stored()
 
 
 def test_without_enough_replicas_publishers_try_again_and_readers_go_on(

@@ -52,6 +52,8 @@ IDLE_S = 1.0
 """How long the running maximum does not change before a marker is written for those who wait for it."""
 TAIL_BYTES = 4 << 20
 _KNOWN_MAXIMA = 256
+_FAR_BEHIND = 10_000
+"""From how many records on it takes less to look up where a partition ends than to read them."""
 
 
 class KafkaLog:
@@ -236,7 +238,8 @@ class KafkaLog:
         notify(sent, base_offset, enqueued_time_ms)
         for listener in listeners:
             call(listener)
-        if self.is_behind:
+        # Without readers, what other gateways append is not fetched: each would else read all that all others store.
+        if self.is_behind and self.is_watched:
             self._store.grown(self)
 
     def _take_own(self, sent: InFlight, base_offset: int, append_time_ms: int) -> bool:
@@ -319,6 +322,9 @@ class KafkaLog:
     async def catch_up_soon(self) -> None:
         """Read up to where the partition ends now. In the store's thread. Raises KafkaError."""
         end = await self._cluster.list_offset(self.where, LATEST)
+        if end - self.position > _FAR_BEHIND and not self.is_watched:
+            await self.locate()
+            return
         while self.position < end:
             offset = self.position
             fetched = await self._cluster.fetch_one(self.where, offset)

@@ -34,6 +34,8 @@ _PRODUCE_TIMEOUT_S = 5.0
 _FOLLOW_WAIT_S = 0.25
 _POLL_S = 1.0
 _TOPICS_EVERY = 3
+_ENDS_EVERY = 5
+"""After how many turns the ends of partitions without readers are looked up. Requests that need one ask themselves."""
 _RETRY_S = 0.05
 _MAX_RETRY_S = 0.5
 _NUMBERS = (
@@ -324,7 +326,7 @@ class KafkaStore:
             logs = {
                 log.where: log
                 for log in list(self._logs.values())
-                if (log.is_watched or log.is_behind) and self.cluster.leader(log.where) == node
+                if log.is_watched and self.cluster.leader(log.where) == node
             }
             if not logs:
                 wanted.clear()
@@ -386,7 +388,7 @@ class KafkaStore:
             if turn % _TOPICS_EVERY == 0:
                 missing = await self._check_topics(missing)
             idle = {log.where: log for log in list(self._logs.values()) if not log.is_watched}
-            if not idle:
+            if not idle or turn % _ENDS_EVERY:
                 continue
             try:
                 found = await self.cluster.list_offsets(dict.fromkeys(idle, LATEST))
