@@ -299,3 +299,19 @@ def test_a_broken_connection_is_made_anew(postgres_server: str) -> None:
     assert store.list_ownership("localhost", "nothing", "here") == []
     store.close()
     other.close()
+
+
+def test_checkpoints_are_translated_once(store: CheckpointDatabase) -> None:
+    for partition, number, offset in (("0", 5, "20"), ("1", 150, "600"), ("2", 7, "28")):
+        store.update_checkpoint({**checkpoint(partition, number), "offset": offset})
+    store.update_checkpoint({**checkpoint("0", 150, group=("localhost", "other", "$default")), "offset": "600"})
+    shifts = {("tolls", "0"): 100, ("tolls", "1"): 100, ("tolls", "2"): 0}
+    found = [("0", 0, "0"), ("1", 50, "50"), ("2", 7, "7")]
+    for expected in (3, 0):
+        assert store.shift(shifts) == expected
+        rows = store.list_checkpoints(*GROUP)
+        assert sorted((row["partition_id"], row["sequence_number"], row["offset"]) for row in rows) == found
+    (other,) = store.list_checkpoints("localhost", "other", "$default")
+    assert (other["sequence_number"], other["offset"]) == (150, "600")
+    store.update_checkpoint({**checkpoint("1", 60), "offset": "60"})  # by a processor at a gateway
+    assert store.shift(shifts) == 0

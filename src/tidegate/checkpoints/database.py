@@ -170,6 +170,31 @@ class CheckpointDatabase(ABC):
         )
         return sorted((StoredCheckpoint(*row) for row in rows), key=in_order)
 
+    def shift(self, shifts: Mapping[tuple[str, str], int]) -> int:
+        """Subtract a number from the sequence numbers of some hubs, whose offsets become equal to them.
+
+        All are translated in one transaction. An offset that is the sequence number already stays, so that doing it
+        again changes nothing: in a data directory offsets are larger than sequence numbers, but for the first.
+
+        Args:
+            shifts: By hub, in lower case, and partition.
+
+        Returns:
+            How many checkpoints were translated.
+
+        Raises:
+            CheckpointError: The database does not do it; nothing was translated then.
+        """
+        moved = "CASE WHEN sequence_number > ? THEN sequence_number - ? ELSE 0 END"
+        statement = (
+            f"UPDATE {CHECKPOINT_TABLE} SET sequence_number = {moved}, event_offset = CAST({moved} AS text) "
+            "WHERE eventhub_name = ? AND partition_id = ? AND sequence_number IS NOT NULL "
+            "AND (event_offset IS NULL OR event_offset <> CAST(sequence_number AS text))"
+        )
+        return sum(
+            self.execute([(statement, (first, first, first, first, *key)) for key, first in sorted(shifts.items())])
+        )
+
     def _set_checkpoint(self, checkpoint: Mapping[str, Any]) -> tuple[str, Parameters]:
         key = _lower(checkpoint[name] for name in _KEY)
         offset = checkpoint.get("offset")

@@ -338,16 +338,19 @@ def _serve(read: Callable[[], list[Lag]], host: str, port: int) -> None:
         wait_for_stop_signal()
 
 
-def _positions(location: str) -> list[StoredCheckpoint]:
-    database: CheckpointDatabase | BlobCheckpoints
+def open_checkpoints(location: str) -> CheckpointDatabase | BlobCheckpoints:
+    """Open the checkpoints in a container of Blob storage, a database or a file. Raises CheckpointError, UsageError."""
     if is_blob_container(location):
-        database = BlobCheckpoints(location)
-    elif location.startswith(("postgresql://", "postgres://")):
-        database = PostgresCheckpoints(location, create=False)
-    else:
-        if not Path(location).is_file():
-            raise click.UsageError(f"there is no checkpoint file {location}")
-        database = SqliteCheckpoints(location, create=False)
+        return BlobCheckpoints(location)
+    if location.startswith(("postgresql://", "postgres://")):
+        return PostgresCheckpoints(location, create=False)
+    if not Path(location).is_file():
+        raise click.UsageError(f"there is no checkpoint file {location}")
+    return SqliteCheckpoints(location, create=False)
+
+
+def _positions(location: str) -> list[StoredCheckpoint]:
+    database = open_checkpoints(location)
     try:
         return database.positions()
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tidegate.cli.lag import open_checkpoints
 from tidegate.cli.management import NamespaceClient, ServiceConnection
 from tidegate.cli.output import output_option, show
 from tidegate.client import ConnectionString, HubClient
@@ -144,8 +145,9 @@ def _topic(topic: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option(
     "--checkpoints",
-    metavar="URL",
-    help="With --finish: translate the checkpoints in this container of Blob storage, such as az://checkpoints.",
+    metavar="PLACE",
+    help="With --finish: translate the checkpoints of the namespace's processors, in a container of Blob storage "
+    "(az://checkpoints), a database (postgresql://…) or an SQLite file.",
 )
 def copy(data: Path, url: str, store_config: Path | None, finish: bool, checkpoints: str | None) -> None:
     """Copy the events of a running hub to a cluster, with their times, so that gateways can take over.
@@ -164,12 +166,11 @@ def copy(data: Path, url: str, store_config: Path | None, finish: bool, checkpoi
     if state is None:
         raise click.UsageError(f"--data {data}: there is no namespace in it")
     source = _Source(data, state)
-    asyncio.run(_copy(source, StoreCopy(store_settings(url, store_config), state.name, data), finish=finish))
+    target = StoreCopy(store_settings(url, store_config), state.name, data)
+    asyncio.run(_copy(source, target, finish=finish, checkpoints=checkpoints))
     if not finish:
         click.echo("Run it again for what comes in the meantime; with --finish once publishers have stopped.")
         return
-    if checkpoints is not None:
-        click.echo(f"{source.translate(checkpoints)} checkpoints translated")
     click.echo("Stop the hub, and start gateways with --store; do not start the hub over its data directory again.")
 
 
@@ -208,19 +209,21 @@ class _Source:
         except (CaptureBehind, JournalDamaged) as error:
             raise CopyError(str(error)) from error
 
-    def translate(self, container: str) -> int:
+    def translate(self, location: str) -> int:
         """Translate checkpoints to the numbers of the cluster, and return how many. Raises CheckpointError."""
-        from tidegate.checkpoints.blob import BlobCheckpoints  # an extra: `tidegate up` does without
-
         shifts = {
             (hub.name.lower(), str(partition)): first
             for hub in self.hubs
             for partition, first in enumerate(self.firsts[hub.name])
         }
-        return BlobCheckpoints(container).shift(shifts)
+        checkpoints = open_checkpoints(location)
+        try:
+            return checkpoints.shift(shifts)
+        finally:
+            checkpoints.close()
 
 
-async def _copy(source: _Source, target: StoreCopy, *, finish: bool) -> None:
+async def _copy(source: _Source, target: StoreCopy, *, finish: bool, checkpoints: str | None) -> None:
     await target.open()
     try:
         for hub in source.hubs:
@@ -240,6 +243,8 @@ async def _copy(source: _Source, target: StoreCopy, *, finish: bool) -> None:
                 raise CopyError(f"{hub.name} grows while it is compared: stop its publishers, and run --finish again")
             source.firsts[hub.name] = target.firsts(hub)
         content = source.content(ends)
+        if checkpoints is not None:  # before gateways can serve the namespace, so that it can be repeated
+            click.echo(f"{source.translate(checkpoints)} checkpoints translated")
         await target.finish(source.hubs, content)
         entries, captured = sum(map(len, content.entries.values())), len(content.documents)
         click.echo(

@@ -17,6 +17,7 @@ from tests.server.conftest import entity
 from tests.spark.publishing import publish
 from tests.store.kafka.test_store import everything
 from tidegate.azure.management import ArmSettings, arm_routes
+from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState
@@ -29,6 +30,7 @@ from tidegate.store.client.connection import Unreachable
 from tidegate.store.kafka import copy
 
 pytestmark = pytest.mark.sdk
+PROCESSORS = ("localhost", "carried", "$Default")
 Rows = list[tuple[int, int, bytes]]
 
 
@@ -158,6 +160,11 @@ def test_groups_schemas_and_the_progress_of_capture_move_with_their_namespace(
         state = CaptureState(archive_id="a", next_sequence_number=4, window_start_ms=60_000)
         CaptureJournal(namespace.event_hub("carried").partition("1").log).write(state)
 
+        checkpoints = SqliteCheckpointStore(str(tmp_path / "checkpoints.db"))
+        place = dict(zip(("fully_qualified_namespace", "eventhub_name", "consumer_group"), PROCESSORS, strict=True))
+        checkpoints.update_checkpoint({**place, "partition_id": "0", "offset": "20", "sequence_number": 5})
+        moved = [(5 - first, str(5 - first))]
+
         # what is written last fails, and the next run finds what was written before
         check = StoreCopy._check
 
@@ -166,10 +173,14 @@ def test_groups_schemas_and_the_progress_of_capture_move_with_their_namespace(
 
         with monkeypatch.context() as patch:
             patch.setattr(StoreCopy, "_check", failing)
-            assert run(data, three_brokers, "--finish").exit_code == 1
+            assert (
+                run(data, three_brokers, "--finish", "--checkpoints", str(tmp_path / "checkpoints.db")).exit_code == 1
+            )
         assert StoreCopy._check is check
-        result = run(data, three_brokers, "--finish")
+        assert [(one["sequence_number"], one["offset"]) for one in checkpoints.list_checkpoints(*PROCESSORS)] == moved
+        result = run(data, three_brokers, "--finish", "--checkpoints", str(tmp_path / "checkpoints.db"))
         assert result.exit_code == 0, result.output
+        assert [(one["sequence_number"], one["offset"]) for one in checkpoints.list_checkpoints(*PROCESSORS)] == moved
         assert "2 groups, 3 entries of the schema registry and the progress of capture in 1 partition" in result.stdout
 
     store = read_settings(three_brokers.clients["a"])
