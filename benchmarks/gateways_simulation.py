@@ -12,7 +12,8 @@ and of a megabyte give those of a request and of a byte.
 *Assumed*: events of 200 bytes, evenly spread over partitions, publishers over gateways; one consumer group that reads
 everything through gateways, and one job that reads the topic itself; a gateway has a core, a broker 16, a network of 10
 and 25 Gbit/s each way, and a broker's disk takes 1 GB/s; an acknowledgement takes 5 ms unless brokers are busy. The
-processors of this machine are those of the cluster.
+processors of this machine are those of the cluster. Kafka's controllers are left out: they take part in no request of a
+gateway but to create and delete hubs. A broker has about five connections of each gateway.
 
 *Simulated*: what each resource has to do. A gateway has one Produce request under way to each broker, which carries
 what waits for its partitions, so the slower the brokers answer, the larger the batches. A resource's limit is the rate
@@ -147,8 +148,15 @@ def usage(load: Load, costs: Costs) -> dict[str, float]:
         "brokers: disks": bytes_per_s * 3 / load.brokers / load.disk_bytes_per_s,
         "the shared topic's broker": shared_us / 1e6 / load.cores_of_broker
         + beats * load.gateways * BEAT_BYTES / load.broker_bytes_per_s,
-        "one partition's append order": batches / load.partitions * load.acknowledged_s / load.gateways,
     }
+
+
+def claimed_again_s(load: Load, costs: Costs) -> float:
+    """Return how long it takes at least until all readers have their partitions again after they lost them at once.
+
+    Every gateway applies every claim, and the withdrawal of the one before.
+    """
+    return 2 * load.partitions * load.groups * costs.shared_record / 1e6
 
 
 def limit(load: Load, costs: Costs, resource: str) -> float:
@@ -319,6 +327,7 @@ def main() -> None:
             f"{name}: {first} saturate first; {requests:,.0f} Produce requests a second with "
             f"{batches / requests:.1f} record batches of {case.events_per_s / batches:.1f} events each"
         )
+    console.print(f"all {load.partitions * load.groups:,} readers are back after {claimed_again_s(load, costs):.2f} s")
 
 
 if __name__ == "__main__":
