@@ -29,6 +29,7 @@ from tidegate.store.client.cluster import TopicPartition
 from tidegate.store.client.connection import KafkaError, LoginRefused
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.log import KafkaLog
+from tidegate.store.kafka.shared import LOST_AFTER_S
 from tidegate.store.kafka.shared_topic import SharedTopic, Stale
 from tidegate.store.kafka.store import KafkaStore
 from tidegate.store.kafka.topics import (
@@ -262,7 +263,8 @@ class KafkaBackend:
         if not self.shared.is_connected:
             raise ServerBusy("the gateway has no connection to its cluster; try again")
         try:
-            verdict = self.store.wait(self.shared.claim(resource, level, name))
+            # No longer than it takes until the gateway knows that it has lost the cluster: other clients wait, too.
+            verdict = self.store.wait(self.shared.claim(resource, level, name), LOST_AFTER_S)
         except (KafkaError, LogError) as error:
             raise ServerBusy(f"the partition cannot be claimed now: {error}") from error
         if verdict.refusal == "owned":

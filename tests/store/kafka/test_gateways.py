@@ -22,6 +22,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import RawClient, Refused, entity, receive_events
 from tests.server.kafka.client import KafkaClient
 from tidegate.amqp import Detached, Transfer
+from tidegate.client import BusyError, ConnectionString, HubClient
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
@@ -29,9 +30,10 @@ from tidegate.hub.kafka_backend import ChangedElsewhere
 from tidegate.hub.throughput import Throughput
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api
+from tidegate.log import LogError
 from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer, Server
-from tidegate.store import read_settings
+from tidegate.store import KafkaLog, read_settings
 from tidegate.store.kafka.shared_topic import SharedTopic
 
 pytestmark = pytest.mark.sdk
@@ -344,6 +346,23 @@ def test_an_owner_gets_nothing_while_others_may_own_its_partition(
     owner.flow(1)
     detached = client.until(lambda event: isinstance(event, Detached | Transfer) and event.link is owner)
     assert detached.error.condition == "com.microsoft:server-busy"
+
+
+def test_a_client_that_asks_where_a_partition_ends_is_told_to_try_again(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = HubClient(ConnectionString.parse(pair[0].connection_string(), "shared"))
+    before = client.partition_properties("0")
+
+    def fails(self: KafkaLog) -> None:
+        raise LogError("the cluster did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaLog, "catch_up", fails)
+        with pytest.raises(BusyError, match="try again: the cluster did not answer"):
+            client.partition_properties("0")
+    assert client.partition_properties("0") == before, "the connection is still open"
+    client.close()
 
 
 def test_a_gateway_that_was_declared_dead_closes_all_its_readers(pair: tuple[Server, Server]) -> None:

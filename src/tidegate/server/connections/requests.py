@@ -163,7 +163,7 @@ class RequestLink:
                 answer = put_token(self._client, arguments, request.body)
             else:
                 hub = asked_hub(self._client, arguments)
-                if arguments.get("type") == PARTITION_TYPE and not SEARCHES.isdisjoint(arguments):
+                if arguments.get("type") == PARTITION_TYPE and _may_wait(hub, arguments):
                     self._search_soon(request, arguments, hub)
                     return
                 answer = read(self._client, hub, arguments, {})
@@ -277,7 +277,6 @@ def read(
         if isinstance(group, str):
             hub.consumer_group(group)
         _note_job(client, hub, partition, arguments)
-        partition.log.catch_up()
         # The lower bound first: it then holds for every event after the last one reported.
         is_awaited = arguments.get("tidegate:awaits-lower-bound") is True
         lower_bound_ms = partition.log.arrival_lower_bound(is_awaited=is_awaited).lower_bound_ms
@@ -307,12 +306,21 @@ def read(
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
 
 
-def find(hub: EventHub, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a READ wants to know that only the log says. May wait for it.
+def _may_wait(hub: EventHub, arguments: Mapping[str, Any]) -> bool:
+    """Return whether `find` may wait: to search the log, or for a cluster to say where it ends. Raises HubError."""
+    return not SEARCHES.isdisjoint(arguments) or hub.partition(str(arguments.get("partition"))).log.topic is not None
 
-    Raises NotFound, ArgumentOutOfRange, InternalError.
+
+def find(hub: EventHub, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a READ wants to know that only the log says, once that has caught up. May wait for it.
+
+    Raises NotFound, ArgumentOutOfRange, ServerBusy, InternalError.
     """
     partition = hub.partition(str(arguments.get("partition")))
+    try:
+        partition.log.catch_up()
+    except LogError as error:
+        raise ServerBusy(f"where the partition ends cannot be looked up now; try again: {error}") from error
     try:
         return {
             **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),

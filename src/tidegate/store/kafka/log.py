@@ -43,6 +43,7 @@ from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, Fetched, To
 from tidegate.store.client.connection import KafkaError, Refused
 from tidegate.store.client.settings import address_text
 from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, limited, read_records
+from tidegate.store.kafka.shared import LOST_AFTER_S
 from tidegate.store.kafka.writer import Append, InFlight, Writer, call, notify
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class KafkaLog:
     def catch_up(self) -> None:
         """See what other gateways have appended so far. Waits for the cluster. Raises LogError."""
         try:
-            self._store.wait(self.catch_up_soon(), 10)
+            self._store.wait(self.catch_up_soon(), LOST_AFTER_S)
         except KafkaError as error:
             raise LogError(f"{self.where.topic}/{self.where.partition} cannot be read: {error}") from error
 

@@ -191,7 +191,7 @@ class SharedTopic:
         try:
             await self._applied(await self._put(key, {"resource": resource, "level": level, "name": name}))
             verdict = self._verdicts.pop(claim_id)
-        except KafkaError:
+        except (KafkaError, asyncio.CancelledError):
             self.release(claim_id)  # it may have been granted
             raise
         if verdict.refusal is not None:
