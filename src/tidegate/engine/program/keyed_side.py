@@ -22,10 +22,9 @@ import numpy as np
 from tidegate.engine.decoding.rows import ResultRows
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.expressions.relations import Evaluation, Failures, RuntimeErrors, is_local
+from tidegate.engine.expressions.relations import Evaluation, Failures, RuntimeErrors
 from tidegate.engine.program.partial import OperatorRows, Partial, SubstreamTable, renumbered, substreams_in
 from tidegate.engine.program.program import Program
-from tidegate.engine.substreams.separation import joins_streams
 from tidegate.engine.substreams.watermarks import (
     EmissionRange,
     SubstreamWatermarks,
@@ -245,7 +244,7 @@ class KeyedSide:
             joined = program.joined[index]
             for side, source in enumerate(operator.sources):
                 frame = self._rows_of(index, side, source, evaluation)
-                if joined and not isinstance(watermark, int) and not (is_local(source) or joins_streams(source)):
+                if (index, side) in program.sides_below_joins and not isinstance(watermark, int):
                     frame = self._below_join((index, side), frame, less(floor, program.delay(source)))
                 self.state.rows.taken[index, side] += 0 if frame is None else len(frame)
                 payload = None if frame is None else operator.reduce(side, frame, failures)
@@ -266,7 +265,7 @@ class KeyedSide:
 
     def _rows_of(self, index: int, side: int, source: plan.Relation, evaluation: Evaluation) -> Frame | None:
         """Return the new rows of a side; None for none, or if tasks send them."""
-        if is_local(source):
+        if (index, side) in self.program.sides_of_tasks:
             return None
         if (index, side) in self._part.received:
             return self._received.get((index, side))

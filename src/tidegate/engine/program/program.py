@@ -91,6 +91,8 @@ class Program:
         delays: by output, how far its results lag behind the watermark of the inputs, in ticks.
         components: which inputs may meet, if the query keeps its substreams apart; else None.
         local_sides: each operator with its number and those of its sources that tasks compute.
+        sides_of_tasks: the numbers of the same operators and sources.
+        sides_below_joins: of operators whose rows follow from a join of streams, the other sources whose own do not.
         key_columns: for each operator, the columns whose values decide which rows it takes together, or counts as one.
         joined: for each operator, whether its rows follow from a join of streams.
         joined_outputs: the same for each output.
@@ -136,6 +138,13 @@ class Program:
             for name, reading in self._readings.items()
         }
         self.joined = [joins_streams(operator.relation) for operator in self.operators]
+        self.sides_of_tasks = frozenset((index, side) for index, side, _ in self.local_sides)
+        self.sides_below_joins = frozenset(
+            (index, side)
+            for index, operator in enumerate(self.operators)
+            for side, source in enumerate(operator.sources)
+            if self.joined[index] and (index, side) not in self.sides_of_tasks and not joins_streams(source)
+        )
         self.joined_outputs = [joins_streams(output.relation) for output in query.outputs]
         apart = not any(isinstance(one, MatchOperator) for one in self.operators)
         once = len({one.mention.name.lower() for one in self._readings.values()}) == len(self._readings)
