@@ -6,10 +6,17 @@ carry a checksum; `DirectoryLock` keeps a second process out. `Files` holds the 
 underneath, so that they have one portable implementation and tests can make any of them fail.
 """
 
-from tidegate.durable_files.checked import FileDamaged, decode_checked, encode_checked, read_checked, write_checked
 from tidegate.durable_files.lock import DirectoryLock, DirectoryLocked
 from tidegate.durable_files.operations import Files, refuses_writes
-from tidegate.durable_files.replacement import make_folders, replace_file
+from tidegate.durable_files.replacement import (
+    FileDamaged,
+    decode_checked,
+    encode_checked,
+    make_folders,
+    read_checked,
+    replace_file,
+    write_checked,
+)
 
 __all__ = [
     "DirectoryLock",
