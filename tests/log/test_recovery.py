@@ -93,6 +93,7 @@ def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowle
         shutil.rmtree(directory)
 
 
+@pytest.mark.slow
 def test_the_last_segment_cut_at_every_byte_is_damage_where_its_events_were_acknowledged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -107,6 +107,7 @@ def test_without_a_late_tolerance_nothing_is_forgotten() -> None:
     assert carry.forget(policy).keys.keys().to_list() == [b"'a'", b"'b'"]
 
 
+@pytest.mark.slow
 def test_many_substreams_at_once() -> None:
     rng = np.random.default_rng(11)
     count = 30_000

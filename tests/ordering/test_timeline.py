@@ -94,6 +94,7 @@ def test_no_event_is_stamped_before_a_watermark_already_given(events: list[Event
     assert (stamps.system_timestamp[1:][kept] >= stamps.watermark[:-1][kept]).all()
 
 
+@pytest.mark.slow
 def test_many_events_at_once() -> None:
     rng = np.random.default_rng(7)
     arrivals = np.cumsum(rng.integers(0, 4, 40_000))

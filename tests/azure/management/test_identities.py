@@ -173,6 +173,7 @@ ACTIONS: Mapping[str, Callable[[Identity], bool]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_identity_may_do_what_the_page_says_and_nothing_else(server: Server, tmp_path: Path) -> None:
     said = table()
     assert list(said) == list(ACTIONS)

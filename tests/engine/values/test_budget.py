@@ -95,6 +95,7 @@ def _comb(teeth: int, turned: bool = False, slanted: float = 0.0) -> list[list[f
     return [[y, x] for x, y in ring] if turned else ring
 
 
+@pytest.mark.slow
 def test_what_geometries_meet_in_is_limited_wherever_it_is_computed() -> None:
     """Each of these took from twenty seconds to all of the memory."""
     crossing_hole = {"type": "Polygon", "coordinates": [_comb(700), _comb(700, turned=True)]}

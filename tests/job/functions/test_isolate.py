@@ -77,6 +77,7 @@ def test_what_a_script_hoards_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert hoarding.call_rows([list(range(60))]) == list(range(60))
 
 
+@pytest.mark.slow
 def test_slow_rows_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate, "TIME_LIMIT_S", 1.0)
     # Forty rows of about 50 ms: together more than one row may take.
