@@ -146,5 +146,6 @@ def test_prose_is_not_translated() -> None:
 
 def prose() -> list[Path]:
     sources = [path for folder in ("src", "tests", "scripts", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile", ROOT / "scripts" / "need"]
+    scripts = [ROOT / "Makefile", ROOT / "scripts" / "need", ROOT / "scripts" / "fill"]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *scripts]
     return [path for path in sorted([*sources, *documents]) if path.name != "test_tidy.py"]
