@@ -371,6 +371,12 @@ class SharedSchemas:
         except KafkaError as error:
             raise LogError(str(error)) from error
 
+    def catch_up(self) -> None:
+        try:
+            self._store.wait(self._shared.catch_up())
+        except KafkaError as error:
+            raise LogError(str(error)) from error
+
     def close(self) -> None:
         """Do nothing: the store is closed by itself."""
 

@@ -82,6 +82,9 @@ class SchemaLog(Protocol):
         Raises EntriesMoved, with nothing appended, if the entry would not be the one of that number, from 1 on.
         """
 
+    def catch_up(self) -> None:
+        """Return once every entry was applied that any gateway had appended before the call. Raises LogError."""
+
     def close(self) -> None:
         """Release the log."""
 
@@ -119,6 +122,9 @@ class LoggedSchemas:
         if isinstance(result, LogError):
             raise result
         self._apply(entry)
+
+    def catch_up(self) -> None:
+        pass
 
     def close(self) -> None:
         self._log.close()
@@ -176,6 +182,26 @@ class SchemaRegistry:
     def close(self) -> None:
         """Release the log."""
         self._log.close()
+
+    def answer(self, ask: Callable[[], _Result]) -> _Result:
+        """Return what a function finds, or does, in the registry; it may be called twice.
+
+        What other gateways register is here a moment later, so that a refusal could rest on less than there is. It
+        counts only if nothing was missing. Raises SchemaRefused, and what the function raises.
+        """
+        with self._lock:
+            before = self._applied
+        try:
+            return ask()
+        except SchemaRefused:
+            try:
+                self._log.catch_up()
+            except LogError as error:
+                raise SchemaRefused(NOT_STORED, f"the registry cannot be read now; try again: {error}") from error
+            with self._lock:
+                if self._applied == before:
+                    raise
+        return ask()
 
     # -- what there is
 

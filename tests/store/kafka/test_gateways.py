@@ -19,10 +19,11 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
-from tests.server.conftest import RawClient, Refused, entity, receive_events
+from tests.server.conftest import KEY, RULE, RawClient, Refused, entity, receive_events
 from tests.server.kafka.client import KafkaClient
 from tidegate.amqp import Detached, Transfer
 from tidegate.client import BusyError, ConnectionString, HubClient
+from tidegate.hub.access import sign
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import NotFound
@@ -169,6 +170,38 @@ def test_schemas_are_registered_once_whichever_gateway_takes_them(pair: tuple[Se
     found = a.versions("default", "s")
     assert [one.version for one in found] == [one.schema_id for one in found] == list(range(1, 9))
     assert len({one.own_id for one in found}) == 8
+
+
+def test_a_schema_is_found_at_a_gateway_that_has_not_heard_of_it(
+    pair: tuple[Server, Server], three_brokers: Cluster
+) -> None:
+    a, b = pair
+
+    def call(server: Server, path: str, body: object = None) -> dict[str, Any]:
+        token = sign(f"sb://localhost:{server.http_port}", RULE, KEY, 2**32)
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://127.0.0.1:{server.http_port}/schema-registry/{path}"
+        request = urllib.request.Request(url, data, {"Authorization": token})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return dict(json.load(answer))
+
+    links = [three_brokers.to_broker["b", node] for node in three_brokers.nodes]
+    for link in links:
+        link.delay_s = 0.2
+    try:
+        unit = {"schema": json.dumps({"type": "fixed", "name": "Unit", "size": 4})}
+        schema_id = call(a, "subjects/unit/versions", unit)["id"]
+        assert call(b, f"schemas/ids/{schema_id}")["schema"] == unit["schema"]
+        call(a, "subjects/later/versions", {"schema": json.dumps({"type": "fixed", "name": "Later", "size": 4})})
+        fields = [{"name": "later", "type": "Later"}]
+        reading = {"schema": json.dumps({"type": "record", "name": "Reading", "fields": fields})}
+        reading["references"] = [{"name": "Later", "subject": "later", "version": 1}]  # type: ignore[assignment]
+        assert call(b, "subjects/reading/versions", reading)["version"] == 1
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            call(b, "schemas/ids/999999")
+    finally:
+        for link in links:
+            link.mend()
 
 
 def kafka_settings(*servers: Server) -> dict[str, Any]:

@@ -294,6 +294,10 @@ class SharedTopic:
         if not self.state.counts(keys, name, number):
             raise Stale
 
+    async def catch_up(self) -> None:
+        """Read up to where the topic ends now. Raises KafkaError."""
+        await self._applied(await self._cluster.list_offset(self.where, LATEST, _TIMEOUT_S) - 1)
+
     def _pass_entries(self) -> None:
         for name, (passed, apply) in self._followed.items():
             listed = self.state.entries.get(name, [])

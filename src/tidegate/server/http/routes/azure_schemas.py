@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -78,7 +79,8 @@ class _Contract:
             client = schema_client(self._context, request)
             segments = _segments(request)
             content = await self._content(request)
-            return await run_in_threadpool(self._answer, request, client, segments, content)
+            ask = partial(self._answer, request, client, segments, content)
+            return await run_in_threadpool(self._registry.answer, ask)
         except HubError as error:
             if error.http_status in (401, 403):
                 self._context.refusals.record(request, error)

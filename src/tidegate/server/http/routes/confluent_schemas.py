@@ -9,6 +9,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -139,7 +140,8 @@ class _Contract:
         try:
             client = schema_client(self._context, request)
             body = await self._body(request)
-            status, answer = 200, await run_in_threadpool(self._answer, request, client, body)
+            ask = partial(self._answer, request, client, body)
+            status, answer = 200, await run_in_threadpool(self._registry.answer, ask)
         except HubError as error:
             if error.http_status in (401, 403):
                 self._context.refusals.record(request, error)
