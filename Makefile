@@ -148,7 +148,8 @@ storage: install
 
 kafka: tests/kafka/jars/fetched
 
-kafka-programs: tests/server/kafka/java/jars/fetched
+kafka-programs: tests/server/kafka/java/jars/fetched tests/server/kafka/spark/jars/fetched
+	@scripts/need kcat
 
 artemis: tests/artemis/jars/fetched
 
