@@ -357,7 +357,7 @@ class Server:
         if self._kafka is None:
             self._kafka = self._kafka_requests()
         try:
-            listener = await listen_kafka(self.context, self._kafka, self.clients, port, tls)
+            listener = await listen_kafka(self.context, self._kafka, self.clients, port, tls, self._strangers)
         except OSError as error:
             if self._can_replace(port, error):
                 return await self._listen_kafka(0, tls)
@@ -409,6 +409,7 @@ class Server:
             "http": self.http_port,
             "https": self.https_port,
             "kafka": self.kafka_port,
+            "kafka-tls": self.kafka_tls_port,
         }
         return {scheme: port for scheme, port in ports.items() if port}
 

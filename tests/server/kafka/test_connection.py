@@ -20,6 +20,7 @@ from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, encode_request, parse_response
 from tidegate.kafka.records import decode, parse_batches
 from tidegate.server import Server
+from tidegate.server.kafka.connection import MAX_LOGGED_A_MINUTE, Refusals
 
 Connect = Callable[..., KafkaClient]
 
@@ -89,6 +90,26 @@ def test_versions_are_told_to_everyone_and_to_clients_of_the_future(connect: Con
 def test_other_mechanisms_are_refused_with_the_one_that_is_known(connect: Connect) -> None:
     found = connect(None).ask(Api.SASL_HANDSHAKE, {"mechanism": "OAUTHBEARER"})
     assert (found.error_code, found.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+
+
+def test_a_client_that_is_refused_for_ever_costs_few_lines_a_minute(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = 600.0
+    refusals = Refusals(server.context, lambda: now_s)
+    with caplog.at_level("INFO"):
+        for number in range(MAX_LOGGED_A_MINUTE + 5):
+            refusals.record(f"10.0.0.1:{number}", "a wrong key", "amqp:unauthorized-access")
+        refusals.record("10.0.0.2:1", "another host", "amqp:unauthorized-access")
+        now_s += 60
+        refusals.record("10.0.0.1:1", "a minute later", "amqp:unauthorized-access")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == MAX_LOGGED_A_MINUTE + 2
+    assert lines[-3].endswith("; further ones of this minute are not logged")
+    assert lines[-2:] == [
+        "the Kafka client 10.0.0.2:1 was refused: another host",
+        "the Kafka client 10.0.0.1:1 was refused: a minute later",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,22 @@ def test_another_protocol_on_the_http_port_is_refused_at_once(
     says(f"speaks {name} on the http port {server.http_port}: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "advice"),
+    [
+        ("AMQP", SASL_HEADER, "use port"),
+        ("TLS", PROTOCOLS["TLS"], "let the client use SASL_PLAINTEXT, or use port"),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n", "use port"),
+        ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n", "SSH has a port"),
+    ],
+)
+def test_another_protocol_on_the_port_of_kafka_is_named(
+    server: Server, says: Callable[[str], None], name: str, data: bytes, advice: str
+) -> None:
+    exchange(server.kafka_port, data)
+    says(f"speaks {name} on the kafka port {server.kafka_port}: {advice}")
+
+
 def test_requests_that_are_no_http_cost_a_line_a_minute(
     server: Server, says: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:

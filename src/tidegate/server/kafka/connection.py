@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from struct import Struct
 from typing import Any
@@ -35,7 +35,7 @@ from tidegate.server.kafka.groups_api import GroupsApi, refuse_consumer_protocol
 from tidegate.server.kafka.records_api import Fields, Later, RecordsApi
 from tidegate.server.kafka.session import MECHANISM, Session
 from tidegate.server.kafka.topics_api import TopicsApi
-from tidegate.server.transports.strangers import AttentiveTls
+from tidegate.server.transports.strangers import ENOUGH_BYTES, AttentiveTls, Strangers
 
 _logger = logging.getLogger(__name__)
 _SIZE = Struct(">i")
@@ -45,7 +45,8 @@ MAX_REQUEST_BYTES = 16 << 20
 MAX_WAITING = 64
 """Requests under way on one connection; above it, the socket is not read."""
 REFUSAL_DELAY_S = 0.1
-"""How long a client with a wrong key waits for its answer, so that guessing is slow."""
+"""How long a client with a wrong key waits for its answer, so that guessing is slow, and trying again costs little."""
+MAX_LOGGED_A_MINUTE = 20
 
 SUPPORTED: Mapping[int, tuple[int, int]] = {
     # Clients take the lack of old versions of Produce for the lack of compression.
@@ -135,6 +136,29 @@ class KafkaRequests:
         return await self._begin[header.api](session, header, body)
 
 
+class Refusals:
+    """What the clients of a port were refused for. A client that tries for ever must not fill the log."""
+
+    def __init__(self, context: ServerContext, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._monotonic_s = monotonic_s
+        self._minute = 0.0
+        self._logged: Counter[str] = Counter()
+
+    def record(self, peer: str, what: str, condition: str) -> None:
+        """Count a refusal, and log it unless its host has had enough lines in this minute."""
+        self._context.metrics.refuse(condition)
+        minute, host = self._monotonic_s() // 60, peer.rpartition(":")[0]
+        if minute != self._minute:
+            self._minute = minute
+            self._logged.clear()
+        self._logged[host] += 1
+        count = self._logged[host]
+        if count <= MAX_LOGGED_A_MINUTE:
+            more = "; further ones of this minute are not logged" if count == MAX_LOGGED_A_MINUTE else ""
+            _logger.info("the Kafka client %s was refused: %s%s", peer, what, more)
+
+
 class KafkaConnection(asyncio.Protocol):
     """One accepted socket, TLS or not."""
 
@@ -145,9 +169,13 @@ class KafkaConnection(asyncio.Protocol):
         advertise: Callable[[asyncio.Transport], tuple[str, int]],
         clients: set[Any],
         origin: Origin | None = None,
+        refusals: Refusals | None = None,
+        recognise: Callable[[bytes, str], bytes | None] = lambda data, peer: None,
     ) -> None:
         """Serve a client; one with an `origin` has shown its key to the process that accepted it."""
         self._context = context
+        self._refusals = refusals or Refusals(context)
+        self._recognise = recognise
         self._handle = handle
         self._advertise = advertise
         self._origin = origin
@@ -194,6 +222,8 @@ class KafkaConnection(asyncio.Protocol):
             (size,) = _SIZE.unpack_from(received, at)
             limit = MAX_STRANGER_BYTES if self.session.grant is None else MAX_REQUEST_BYTES
             if not 0 < size <= limit:
+                if self.session.grant is None and self._is_stranger(bytes(received[at : at + ENOUGH_BYTES])):
+                    return
                 self._refuse(f"a request of {size} bytes (at most {limit} are accepted)")
                 return
             if len(received) - at < _SIZE.size + size:
@@ -318,7 +348,7 @@ class KafkaConnection(asyncio.Protocol):
             self._software = f"{body.client_software_name} {body.client_software_version}".strip()
             self._answer(header, _done(self._loop, {"error_code": ErrorCode.NONE, "api_keys": _api_keys()}))
         elif header.api == Api.SASL_HANDSHAKE:
-            self._answer(header, _done(self._loop, self._handshake(header, body.mechanism)))
+            self._answer(header, _done(self._loop, await self._handshake(header, body.mechanism)))
         elif header.api == Api.SASL_AUTHENTICATE:
             self._answer(header, _done(self._loop, await self._authenticate(body.auth_bytes)))
         else:
@@ -366,10 +396,11 @@ class KafkaConnection(asyncio.Protocol):
 
     # -- authentication
 
-    def _handshake(self, header: RequestHeader, mechanism: str) -> Fields:
+    async def _handshake(self, header: RequestHeader, mechanism: str) -> Fields:
         if mechanism != MECHANISM:
             advice = f"SASL {mechanism}; the hub knows {MECHANISM} with a connection string, and no tokens of Entra ID"
             self._note_refusal(advice, "unsupported-mechanism")
+            await asyncio.sleep(REFUSAL_DELAY_S)
             return {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanisms": [MECHANISM]}
         self.session.mechanism = mechanism
         self._raw_sasl = header.version == 0
@@ -410,8 +441,18 @@ class KafkaConnection(asyncio.Protocol):
         self._transport.close()
 
     def _note_refusal(self, what: str, condition: str) -> None:
-        self._context.metrics.refuse(condition)
-        _logger.info("the Kafka client %s was refused: %s", self.session.peer, what)
+        self._refusals.record(self.session.peer, what, condition)
+
+    def _is_stranger(self, data: bytes) -> bool:
+        """Answer and close a client of another protocol, and return whether it is one."""
+        answer = self._recognise(data, self.session.peer)
+        if answer is None:
+            return False
+        self._context.metrics.refuse("kafka-protocol")
+        self._is_stopping = True
+        self._transport.write(answer)
+        self._transport.close()
+        return True
 
 
 def _done(loop: asyncio.AbstractEventLoop, fields: Fields) -> asyncio.Future[Answer]:
@@ -442,10 +483,24 @@ class KafkaListener:
 
 
 async def listen_kafka(
-    context: ServerContext, handle: Handle, clients: set[Any], port: int, tls: ssl.SSLContext | None
+    context: ServerContext,
+    handle: Handle,
+    clients: set[Any],
+    port: int,
+    tls: ssl.SSLContext | None,
+    strangers: Strangers,
 ) -> KafkaListener:
     """Listen for clients of Kafka; port 0 lets the system choose. Raises OSError."""
     advertised = context.settings.kafka_advertised
+    refusals = Refusals(context)
+
+    def recognise(data: bytes, peer: str) -> bytes | None:
+        """Return the answer to a client of another protocol, None if it may be one of Kafka's."""
+        stranger = None if tls is not None else strangers.on_kafka(data)
+        if stranger is None:
+            return None
+        strangers.note(stranger, f"the kafka port {listener.port}", peer)
+        return stranger.answer
 
     def advertise(transport: asyncio.Transport) -> tuple[str, int]:
         name, _, given_port = advertised.rpartition(":") if advertised else ("", "", "")
@@ -456,14 +511,15 @@ async def listen_kafka(
     if tls is not None:
         tls.sni_callback = _remember_name
     server = await asyncio.get_running_loop().create_server(
-        lambda: KafkaConnection(context, handle, advertise, clients),
+        lambda: KafkaConnection(context, handle, advertise, clients, None, refusals, recognise),
         context.settings.host,
         port,
         ssl=tls,
         backlog=1024,
         reuse_port=context.settings.reuse_port or None,
     )
-    return KafkaListener(server)
+    listener = KafkaListener(server)
+    return listener
 
 
 def _remember_name(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:

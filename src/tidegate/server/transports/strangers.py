@@ -55,7 +55,7 @@ class Stranger:
 class Strangers:
     """Recognises clients of other protocols.
 
-    `ports` returns the ports that are open by scheme: amqp, amqps, http, https.
+    `ports` returns the ports that are open by scheme: amqp, amqps, http, https, kafka, kafka-tls.
     """
 
     def __init__(self, ports: Callable[[], Mapping[str, int]], monotonic_s: Callable[[], float]) -> None:
@@ -76,6 +76,15 @@ class Strangers:
             what = f"something that is no protocol known here (it starts with {data[:8]!r})"
             return Stranger(what, "use a client of Event Hubs or of AMQP 1.0", passed_on=True)
         return known
+
+    def on_kafka(self, data: bytes) -> Stranger | None:
+        """Return what the first bytes of a client are that are no request of Kafka's on its port without TLS."""
+        if data.startswith(_TLS_RECORD):
+            advice = self._port("kafka-tls", "Kafka's protocol with TLS")
+            return Stranger("TLS", f"let the client use SASL_PLAINTEXT, or {advice}", _UNEXPECTED_MESSAGE)
+        if data.startswith(b"AMQP"):
+            return Stranger("AMQP", f"{self._port('amqp', 'AMQP')}, or {self._port('amqps', 'AMQP with TLS')}")
+        return self._known(data)
 
     def _known(self, data: bytes) -> Stranger | None:
         if data.startswith(b"AMQP") and len(data) >= len(AMQP_1_0[0]):
