@@ -194,8 +194,8 @@ def test_a_schema_is_found_at_a_gateway_that_has_not_heard_of_it(
         assert call(b, f"schemas/ids/{schema_id}")["schema"] == unit["schema"]
         call(a, "subjects/later/versions", {"schema": json.dumps({"type": "fixed", "name": "Later", "size": 4})})
         fields = [{"name": "later", "type": "Later"}]
-        reading = {"schema": json.dumps({"type": "record", "name": "Reading", "fields": fields})}
-        reading["references"] = [{"name": "Later", "subject": "later", "version": 1}]  # type: ignore[assignment]
+        text = json.dumps({"type": "record", "name": "Reading", "fields": fields})
+        reading = {"schema": text, "references": [{"name": "Later", "subject": "later", "version": 1}]}
         assert call(b, "subjects/reading/versions", reading)["version"] == 1
         with pytest.raises(urllib.error.HTTPError, match="404"):
             call(b, "schemas/ids/999999")
