@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import receive_events
 from tidegate.server import Server
 
 pytestmark = pytest.mark.sdk
@@ -24,7 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("client", ["franz-go", "sarama"])
-def test_go(program: Path, server: Server, hub: str, client: str) -> None:
+def test_go(program: Path, server: Server, connection: str, hub: str, client: str) -> None:
     command = [str(program), client, f"127.0.0.1:{server.kafka_port}", server.connection_string(), hub]
     result = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert result.returncode == 0, result.stderr
@@ -34,3 +35,6 @@ def test_go(program: Path, server: Server, hub: str, client: str) -> None:
         "ByTime": 5,
         "Partitions": 3,
     }
+    events = receive_events(connection, hub, 6, partition="0")
+    read_by_amqp = [(event.partition_key, event.body_as_str(), event.properties) for event in events]
+    assert read_by_amqp == [*[(b"key", "body", {b"colour": b"red"})] * 5, (None, "later", {})]

@@ -1,4 +1,7 @@
-"""Spark's own `format("kafka")` on the hub, both ways: batch and stream, with keys, headers and offsets by time."""
+"""Spark's own `format("kafka")` on the hub, both ways: batch and stream, with keys, headers and offsets by time.
+
+Spark joins no group: its checkpoint has the positions, and its tasks are given partitions by the driver.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from azure.eventhub import EventData, EventHubProducerClient
 
 from tests.jars import class_path
 from tests.patience import PATIENCE_S
+from tests.server.conftest import receive_events
 from tidegate.server import Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.spark]
@@ -39,10 +44,17 @@ rows = spark.sql(
 rows.write.format("kafka").options(**options).option("topic", source).option("kafka.compression.type", "zstd").save()
 read = spark.read.format("kafka").options(**options).option("includeHeaders", "true").option("subscribe", source).load()
 found = read.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)", "headers", "timestampType").collect()
+assert [one[1] for one in found if one[0] is None] == ["of AMQP"], found
+found = [one for one in found if one[0] is not None]
 assert sorted((one[0], one[1]) for one in found) == sorted((str(n), f"value {n}") for n in range(20)), found
 assert {(one[2][0].key, bytes(one[2][0].value), one[3]) for one in found} == {("n", b"h", 1)}, found[0]
 by_time = spark.read.format("kafka").options(**options).option("subscribe", source).option("startingTimestamp", "0")
-assert by_time.load().count() == 20
+assert by_time.load().count() == 21
+last = read.agg({"timestamp": "max"}).collect()[0][0].timestamp()
+later = spark.read.format("kafka").options(**options).option("subscribe", source)
+later = later.option("startingTimestamp", str(round(last * 1000) + 60_000))
+later = later.option("startingOffsetsByTimestampStrategy", "latest")
+assert later.load().count() == 0
 
 
 def copied():
@@ -58,15 +70,20 @@ def copied():
     return sorted(one[0] for one in copy.selectExpr("CAST(value AS STRING)").collect())
 
 
-assert copied() == sorted(f"value {n}!" for n in range(20))
+expected = ["of AMQP!", *(f"value {n}!" for n in range(20))]
+assert copied() == sorted(expected)
 more = rows.limit(1).selectExpr("key", "'more' AS value")
 more.write.format("kafka").options(**options).option("topic", source).save()
-assert copied() == sorted([*(f"value {n}!" for n in range(20)), "more!"])
+assert copied() == sorted([*expected, "more!"])
 print(json.dumps("done"))
 """
 
 
-def test_spark_reads_and_writes_by_its_own_kafka_source(server: Server, hub: str, tmp_path: Path) -> None:
+def test_spark_reads_and_writes_by_its_own_kafka_source(
+    server: Server, connection: str, hub: str, tmp_path: Path
+) -> None:
+    with EventHubProducerClient.from_connection_string(connection, eventhub_name=hub) as producer:
+        producer.send_batch([EventData("of AMQP")], partition_id="0")
     target = f"{hub}-copy"
     server.namespace.management.create_event_hub(
         server.namespace.event_hub(hub).config.model_copy(update={"name": target})
@@ -77,3 +94,7 @@ def test_spark_reads_and_writes_by_its_own_kafka_source(server: Server, hub: str
     done = subprocess.run(command, capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.splitlines()[-1]) == "done"
+    events = receive_events(connection, hub, 22)
+    found = {event.body_as_str(): (event.partition_key, event.properties) for event in events}
+    assert found["value 7"] == (b"7", {b"n": b"h"})
+    assert found["more"][1] == {}

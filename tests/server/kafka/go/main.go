@@ -1,4 +1,4 @@
-// franz-go and sarama, unmodified: produce with keys, headers and compression; consume in a group; commit and go on;
+// franz-go and sarama, unmodified: produce with keys, headers and compression; consume in a group of two; commit and go on;
 // offsets by time; topics. The last line of the output is what was seen.
 package main
 
@@ -6,8 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -46,11 +47,46 @@ func later() int64 {
 	return at
 }
 
+func optionsOf(address, connection string) []kgo.Opt {
+	auth := plain.Auth{User: "$ConnectionString", Pass: connection}
+	return []kgo.Opt{kgo.SeedBrokers(address), kgo.SASL(auth.AsMechanism()), kgo.RecordPartitioner(kgo.ManualPartitioner())}
+}
+
+// waitUntilDivided waits until so many members of a group have as many of the topic's two partitions each.
+func waitUntilDivided(options []kgo.Opt, group string, members int) {
+	client, err := kgo.NewClient(options...)
+	check(err)
+	defer client.Close()
+	for {
+		described, err := kadm.NewClient(client).DescribeGroups(context.Background(), group)
+		check(err)
+		equal := 0
+		for _, member := range described[group].Members {
+			assigned, ok := member.Assigned.AsConsumer()
+			if ok && len(assigned.Topics) == 1 && len(assigned.Topics[0].Partitions) == 2/members {
+				equal++
+			}
+		}
+		if equal == members && len(described[group].Members) == members {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// gather returns the first rows that differ, sorted: those of a partition that changes hands may come twice.
+func gather(rows chan string, count int) []string {
+	found := map[string]bool{}
+	for len(found) < count {
+		found[<-rows] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
 func franz(address, connection, topic string) seen {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	auth := plain.Auth{User: "$ConnectionString", Pass: connection}
-	base := []kgo.Opt{kgo.SeedBrokers(address), kgo.SASL(auth.AsMechanism()), kgo.RecordPartitioner(kgo.ManualPartitioner())}
+	base := optionsOf(address, connection)
 	codecs := []kgo.CompressionCodec{
 		kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression(),
 	}
@@ -62,33 +98,50 @@ func franz(address, connection, topic string) seen {
 		check(producer.ProduceSync(ctx, record).FirstErr())
 		producer.Close()
 	}
-	read := func(count int) []string {
-		consumer, err := kgo.NewClient(append(base, kgo.ConsumerGroup("franz"), kgo.ConsumeTopics(topic),
-			kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
-		check(err)
-		defer consumer.Close()
-		rows := []string{}
-		for len(rows) < count {
-			fetches := consumer.PollFetches(ctx)
-			check(fetches.Err())
-			fetches.EachRecord(func(one *kgo.Record) {
-				header := ""
-				for _, found := range one.Headers {
-					header += found.Key + "=" + string(found.Value)
+	read := func(count, members int) []string {
+		reading, stop := context.WithCancel(ctx)
+		rows := make(chan string, 100)
+		consumers := []*kgo.Client{}
+		for range members {
+			consumer, err := kgo.NewClient(append(base, kgo.ConsumerGroup("franz"), kgo.ConsumeTopics(topic),
+				kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+			check(err)
+			consumers = append(consumers, consumer)
+			go func() {
+				for {
+					fetches := consumer.PollFetches(reading)
+					if reading.Err() != nil {
+						return
+					}
+					check(fetches.Err())
+					if consumer.CommitUncommittedOffsets(reading) != nil {
+						continue // the members divide the partitions anew
+					}
+					fetches.EachRecord(func(one *kgo.Record) {
+						header := ""
+						for _, found := range one.Headers {
+							header += found.Key + "=" + string(found.Value)
+						}
+						rows <- fmt.Sprintf("%d %d %s %s %s", one.Partition, one.Offset, one.Key, one.Value, header)
+					})
 				}
-				rows = append(rows, fmt.Sprintf("%d %d %s %s %s", one.Partition, one.Offset, one.Key, one.Value, header))
-			})
-			check(consumer.CommitUncommittedOffsets(ctx))
+			}()
 		}
-		return rows
+		waitUntilDivided(base, "franz", members)
+		found := gather(rows, count)
+		stop()
+		for _, consumer := range consumers {
+			consumer.Close()
+		}
+		return found
 	}
-	first := read(len(codecs))
+	first := read(len(codecs), 2)
 	at := later()
 	producer, err := kgo.NewClient(base...)
 	check(err)
 	defer producer.Close()
 	check(producer.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("later")}).FirstErr())
-	again := read(1)
+	again := read(1, 1)
 	admin := kadm.NewClient(producer)
 	offsets, err := admin.ListOffsetsAfterMilli(ctx, at, topic)
 	check(err)
@@ -106,8 +159,7 @@ func franz(address, connection, topic string) seen {
 }
 
 type handler struct {
-	rows  chan string
-	count int
+	rows chan string
 }
 
 func (handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
@@ -154,29 +206,32 @@ func withSarama(address, connection, topic string) seen {
 		send(codec, &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder("key"),
 			Value: sarama.StringEncoder("body"), Headers: []sarama.RecordHeader{header}})
 	}
-	read := func(count int) []string {
-		group, err := sarama.NewConsumerGroup([]string{address}, "sarama", config())
-		check(err)
+	read := func(count, members int) []string {
 		ctx, cancel := context.WithCancel(context.Background())
 		rows := make(chan string, 100)
-		go func() {
-			for ctx.Err() == nil {
-				_ = group.Consume(ctx, []string{topic}, handler{rows, count})
-			}
-		}()
-		found := []string{}
-		for len(found) < count {
-			found = append(found, <-rows)
+		groups := []sarama.ConsumerGroup{}
+		for range members {
+			group, err := sarama.NewConsumerGroup([]string{address}, "sarama", config())
+			check(err)
+			groups = append(groups, group)
+			go func() {
+				for ctx.Err() == nil {
+					_ = group.Consume(ctx, []string{topic}, handler{rows})
+				}
+			}()
 		}
+		waitUntilDivided(optionsOf(address, connection), "sarama", members)
+		found := gather(rows, count)
 		cancel()
-		check(group.Close())
-		sort.Strings(found)
+		for _, group := range groups {
+			check(group.Close())
+		}
 		return found
 	}
-	first := read(len(codecs))
+	first := read(len(codecs), 2)
 	at := later()
 	send(sarama.CompressionNone, &sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder("later")})
-	again := read(1)
+	again := read(1, 1)
 	client, err := sarama.NewClient([]string{address}, config())
 	check(err)
 	offset, err := client.GetOffset(topic, 0, at)
