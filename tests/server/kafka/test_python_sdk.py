@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import aiokafka
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -16,12 +16,14 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
 )
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
 from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import receive_events
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.server import Server
 
 pytestmark = pytest.mark.sdk
@@ -298,6 +300,104 @@ def test_a_member_of_the_consumer_protocol_is_told_that_there_is_none(
     eventually(fails)
     assert found[0].code() == KafkaError._FATAL
     assert "ConsumerGroupHeartbeat" in str(found[0])
+
+
+def test_readers_begin_where_they_ask(
+    settings: dict[str, Any], consumers: Callable[..., Consumer], server: Server, hub: str
+) -> None:
+    client = ConfluentKafka(settings)
+    client.produce(hub, [(None, b"%d" % number, []) for number in range(3)], "none")
+
+    def first(group: str, **options: Any) -> tuple[int | None, bytes | None]:
+        consumer = consumers(hub, f"{group} of {hub}", **{"enable.auto.commit": False, **options})
+        found: list[Any] = []
+
+        def comes() -> bool:
+            message = consumer.poll(0.1)
+            if message is not None:
+                error = message.error()
+                found.append((message.offset(), message.value()) if error is None else (error.code(), None))
+            return bool(found)
+
+        eventually(comes)
+        return tuple(found[0])
+
+    assert first("committed", **{"isolation.level": "read_committed"}) == (0, b"0")
+    code, _ = first("none", **{"auto.offset.reset": "error"})
+    assert code == KafkaError._AUTO_OFFSET_RESET
+    reader = Consumer({**settings, "group.id": f"assigned of {hub}", "auto.offset.reset": "latest"})
+    reader.assign([TopicPartition(hub, 0, 1)])
+    assert (reader.poll(PATIENCE_S) or pytest.fail("nothing came")).offset() == 1
+    admin = AdminClient(settings)
+    place = TopicPartition(hub, 0)
+
+    def offset(specification: OffsetSpec, **options: Any) -> int:
+        return int(admin.list_offsets({place: specification}, **options)[place].result(PATIENCE_S).offset)
+
+    assert (offset(OffsetSpec.earliest()), offset(OffsetSpec.latest())) == (0, 3)
+    assert offset(OffsetSpec.latest(), isolation_level=IsolationLevel.READ_COMMITTED) == 3
+    assert (offset(OffsetSpec.max_timestamp()), offset(OffsetSpec.for_timestamp(1))) == (2, 0)
+    admin.delete_records([TopicPartition(hub, 0, 2)])[place].result(PATIENCE_S)
+    assert first("after a deletion") == (2, b"2")
+    reader.seek(TopicPartition(hub, 0, 99))  # no record has that offset, so the client begins at the end
+
+    def later() -> bytes | None:
+        client.produce(hub, [(None, b"later", [])], "none")
+        message = reader.poll(0.2)
+        return None if message is None else message.value()
+
+    eventually(lambda: later() == b"later")
+    reader.close()
+
+
+def test_clients_get_the_protocol_s_errors(
+    settings: dict[str, Any], consumers: Callable[..., Consumer], server: Server, hub: str
+) -> None:
+    def produced(value: bytes = b"x", topic: str = hub, **options: Any) -> int | None:
+        errors: list[int | None] = []
+        given = {"log_level": 0, "message.max.bytes": 8_000_000, "message.timeout.ms": 5000}
+        producer = Producer({**settings, **given, **options})
+        producer.produce(
+            topic, value, on_delivery=lambda error, sent: errors.append(None if error is None else error.code())
+        )
+        assert producer.flush(PATIENCE_S) == 0
+        return errors[0]
+
+    def with_right(right: Right) -> dict[str, Any]:
+        rule = AccessRule.create(f"only {right}", (right,))
+        server.namespace.management.set_access_rule(rule)
+        return {"sasl.password": server.connection_string(rule)}
+
+    assert [produced(acks=acks) for acks in (0, 1, "all")] == [None] * 3
+    assert produced(b"x" * 900_000) is None
+    assert produced(b"x" * 2_000_000) == KafkaError.MSG_SIZE_TOO_LARGE
+    assert produced(**with_right(Right.LISTEN)) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert produced(**with_right(Right.SEND)) is None
+    member = consumers(hub, "may not", **with_right(Right.SEND))
+    missing = consumers("nowhere", "reads nothing")
+    for reader, code in (
+        (member, KafkaError.GROUP_AUTHORIZATION_FAILED),
+        (missing, KafkaError.UNKNOWN_TOPIC_OR_PART),
+    ):
+        found: list[int] = []
+
+        def fails(reader: Consumer = reader, found: list[int] = found) -> bool:
+            message = reader.poll(0.1)
+            error = None if message is None else message.error()
+            if error is not None:
+                found.append(error.code())
+            return bool(found)
+
+        eventually(fails)
+        assert found[0] == code
+    wrong: list[int] = []
+    password = settings["sasl.password"].replace("SharedAccessKey=", "SharedAccessKey=x")
+    given = {"sasl.password": password, "log_level": 0, "error_cb": lambda error: wrong.append(error.code())}
+    stranger = Producer({**settings, **given})
+    eventually(lambda: stranger.poll(0.1) == 0 and KafkaError._AUTHENTICATION in wrong)
+    with pytest.raises(KafkaException) as refused:
+        Producer({**settings, "transactional.id": "t", "log_level": 0}).init_transactions(PATIENCE_S)
+    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_topics_partitions_configs_groups_and_records_are_administered(
