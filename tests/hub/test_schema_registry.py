@@ -30,7 +30,7 @@ from tidegate.hub.schema_state import (
     SchemaRefused,
     SubjectName,
 )
-from tidegate.log import Committer, LogClock
+from tidegate.log import Committer, LogClock, LogError
 from tidegate.schemas import Compatibility, Reference, SchemaFormat, SchemaText
 
 G, S = "default", "tolls-value"
@@ -259,3 +259,27 @@ def test_a_change_gives_up_if_others_are_always_first(tmp_path: Path) -> None:
         registry = SchemaRegistry(shared.opened(), clock)
         shared.before_append = lambda: shared.entries.append({"do": "remove-group", "group": "none"})
         assert code_of(registry.register, G, S, avro("a")) == NOT_STORED
+
+
+def test_a_refusal_counts_only_if_nothing_was_missing(tmp_path: Path) -> None:
+    shared = SharedLog()
+    with closing(LogClock(tmp_path / "clock")) as clock:
+        logs = shared.opened(), shared.opened()
+        a, b = (SchemaRegistry(log, clock) for log in logs)
+        registered = a.register(G, S, avro("a"))
+        assert code_of(b.with_id, registered.schema_id) == SCHEMA_NOT_FOUND
+        assert b.answer(lambda: b.with_id(registered.schema_id)) == [registered]
+        asked: list[int] = []
+
+        def ask() -> None:
+            asked.append(1)
+            b.with_id(99)
+
+        assert code_of(b.answer, ask) == SCHEMA_NOT_FOUND
+        assert len(asked) == 1
+
+        def fail() -> None:
+            raise LogError("no broker answers")
+
+        logs[1].catch_up = fail
+        assert code_of(b.answer, ask) == NOT_STORED
