@@ -1,4 +1,8 @@
-"""Kafka Connect in distributed mode, unmodified, with the internal topics that it creates on the hub."""
+"""Kafka Connect in distributed mode, unmodified, with the internal topics that it creates on the hub.
+
+Its connectors for files know no keys, and its sinks begin where their group is, or at the beginning. So of the steps of
+the other clients, keys and seeking by time are missing.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from azure.eventhub import EventData, EventHubProducerClient
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.jars import class_path, free_ports, java
 from tests.patience import PATIENCE_S, eventually
+from tests.server.conftest import receive_events
 from tidegate.server import Server
 
 FOLDER = Path(__file__).parent / "java"
@@ -31,13 +38,6 @@ def settings_of(server: Server) -> dict[str, Any]:
         "sasl.username": "$ConnectionString",
         "sasl.password": server.connection_string(),
     }
-
-
-def produce(server: Server, topic: str, *values: str) -> None:
-    producer = Producer({**settings_of(server), "enable.idempotence": True, "compression.type": "lz4"})
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(PATIENCE_S) == 0
 
 
 def read(server: Server, topic: str, partitions: int) -> list[tuple[str | None, str]]:
@@ -135,36 +135,70 @@ def running(port: int, connector: str) -> bool:
     except urllib.error.HTTPError:
         return False
     tasks = [task["state"] for task in status["tasks"]]
-    return status["connector"]["state"] == "RUNNING" and tasks == ["RUNNING"]
+    return status["connector"]["state"] == "RUNNING" and set(tasks) == {"RUNNING"}
+
+
+FILE = "org.apache.kafka.connect.file.FileStream"
+
+
+def members(server: Server, connector: str) -> list[int]:
+    """Return how many partitions each task of a sink reads."""
+    group = f"connect-{connector}"
+    admin = AdminClient(settings_of(server))
+    found = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    return sorted(len(member.assignment.topic_partitions) for member in found.members)
 
 
 @pytest.mark.soak
 def test_connect_moves_a_file_through_the_hub_and_survives_the_death_of_a_worker(
-    server: Server, hub: str, tmp_path: Path
+    server: Server, connection: str, producer: EventHubProducerClient, hub: str, tmp_path: Path
 ) -> None:
     ports = free_ports(2)
     source, sink = tmp_path / "source", tmp_path / "sink"
     source.write_text("one\ntwo\n")
-    file = "org.apache.kafka.connect.file.FileStream"
+    tasks = {"tasks.max": "2"}
+    header = {
+        "transforms": "colour",
+        "transforms.colour.type": "org.apache.kafka.connect.transforms.InsertHeader",
+        "transforms.colour.header": "colour",
+        "transforms.colour.value.literal": "red",
+    }
+    writes = {**tasks, **header, "topic": hub, "producer.override.compression.type": "zstd"}
+    into, out = f"in-{hub}", f"out-{hub}"
 
     def lines() -> list[str]:
         return sink.read_text().splitlines() if sink.exists() else []
 
     with worker(server, f"connect-{hub}", tmp_path, ports[0]) as first:
-        config = {"connector.class": f"{file}SourceConnector", "file": str(source), "topic": hub, "tasks.max": "1"}
-        ask(ports[0], "connectors/in/config", config, "PUT")
-        config = {"connector.class": f"{file}SinkConnector", "file": str(sink), "topics": hub, "tasks.max": "1"}
-        ask(ports[0], "connectors/out/config", config, "PUT")
-        eventually(lambda: lines() == ["one", "two"], 3 * PATIENCE_S)
+        reads = {"connector.class": f"{FILE}SinkConnector", "file": str(sink), "topics": hub, **tasks}
+        ask(ports[0], f"connectors/{out}/config", reads, "PUT")
+        writes = {"connector.class": f"{FILE}SourceConnector", "file": str(source), **writes}
+        ask(ports[0], f"connectors/{into}/config", writes, "PUT")
+        eventually(lambda: sorted(lines()) == ["one", "two"], 3 * PATIENCE_S)
         kinds = {name.rpartition("-")[2] for name in server.namespace.event_hubs if name.startswith(f"connect-{hub}-")}
         assert kinds == {"config", "offset", "status"}
+        events = receive_events(connection, hub, 2)
+        assert {(event.body_as_str(), event.properties[b"colour"]) for event in events} == {
+            ("one", b"red"),
+            ("two", b"red"),
+        }
+        for partition in ("0", "1"):
+            batch = producer.create_batch(partition_id=partition)
+            batch.add(EventData(f"of AMQP {partition}"))
+            producer.send_batch(batch)
+        eventually(lambda: {"of AMQP 0", "of AMQP 1"} <= set(lines()), 3 * PATIENCE_S)
+        eventually(lambda: members(server, out) == [1, 1], 3 * PATIENCE_S)
         time.sleep(1)  # the source's position is flushed every half a second
         with worker(server, f"connect-{hub}", tmp_path, ports[1]):
             first.kill()
             first.wait()
             with source.open("a") as more:
                 more.write("three\n")
-            eventually(lambda: running(ports[1], "in") and running(ports[1], "out"), 6 * PATIENCE_S)
+            eventually(lambda: running(ports[1], into) and running(ports[1], out), 6 * PATIENCE_S)
             eventually(lambda: "three" in lines(), 3 * PATIENCE_S)
-            assert set(lines()) == {"one", "two", "three"}
-    assert {value for _, value in read(server, hub, 2)} == {"one", "two", "three"}
+            eventually(lambda: members(server, out) == [1, 1], 3 * PATIENCE_S)
+            assert set(lines()) == {"one", "two", "of AMQP 0", "of AMQP 1", "three"}
+            assert lines().count("three") == 1
+            for name in (into, out):
+                ask(ports[1], f"connectors/{name}", method="DELETE")
+    assert {value for _, value in read(server, hub, 2)} == {"one", "two", "of AMQP 0", "of AMQP 1", "three"}

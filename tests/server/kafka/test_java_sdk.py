@@ -8,6 +8,7 @@ import pytest
 from tests import kafka
 from tests.jars import class_path, java
 from tests.patience import PATIENCE_S
+from tests.server.conftest import receive_events
 from tidegate.server import Server
 
 pytestmark = pytest.mark.sdk
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.sdk
 PROGRAM = Path(__file__).parent / "RoundTrip.java"
 
 
-def test_java(server: Server, hub: str) -> None:
+def test_java(server: Server, connection: str, hub: str) -> None:
     arguments = [f"127.0.0.1:{server.kafka_port}", server.connection_string(), hub]
     command = java("-cp", class_path(kafka.FOLDER), str(PROGRAM), *arguments)
     result = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE_S)
@@ -31,3 +32,7 @@ def test_java(server: Server, hub: str) -> None:
     assert first == f"[{', '.join(rows)}]"
     assert again == "[0 5 key later ]"
     assert rest == ["5", "3", "LogAppendTime", "Empty", "6"]
+    events = receive_events(connection, hub, 6, partition="0")
+    read_by_amqp = [(event.partition_key, event.body_as_str(), event.properties) for event in events]
+    red = [(b"key 0", compression, {b"colour": b"red"}) for compression in compressions]
+    assert read_by_amqp == [*red, (b"key", "later", {})]

@@ -1,4 +1,7 @@
-"""Kafka Streams, unmodified, with the internal topics that it creates on the hub."""
+"""Kafka Streams, unmodified, with the internal topics that it creates on the hub.
+
+It begins an hour ago, which is its way to seek by time, and its instances are the members of its group.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.jars import class_path, java
 from tests.patience import PATIENCE_S, eventually
+from tests.server.conftest import receive_events
 from tidegate.server import Server
 
 FOLDER = Path(__file__).parent / "java"
@@ -32,8 +37,8 @@ def settings_of(server: Server) -> dict[str, Any]:
 
 def produce(server: Server, topic: str, *values: str) -> None:
     producer = Producer({**settings_of(server), "enable.idempotence": True, "compression.type": "lz4"})
-    for value in values:
-        producer.produce(topic, value)
+    for number, value in enumerate(values):
+        producer.produce(topic, value, headers=[("colour", b"red")], partition=number % 2)
     assert producer.flush(PATIENCE_S) == 0
 
 
@@ -75,27 +80,70 @@ def counting(server: Server, source: str, target: str, folder: Path) -> Iterator
         process.wait()
 
 
-@pytest.mark.parametrize("is_restarted", [False, pytest.param(True, marks=pytest.mark.soak)])
+def members(server: Server, hub: str) -> list[int]:
+    """Return how many partitions each member has, of those that have any."""
+    group = f"words-of-{hub}"
+    admin = AdminClient(settings_of(server))
+    found = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    counts: Counter[str] = Counter()
+    for member in found.members:
+        counts[member.client_id.rpartition("-StreamThread-")[0]] += len(member.assignment.topic_partitions)
+    return sorted(counts.values())
+
+
+FIRST = ("to be or not to be", "that is the question")
+
+
+def words(*lines: str) -> Counter[str | None]:
+    return Counter(word for line in lines for word in line.split())
+
+
+@pytest.fixture
+def target(server: Server, hub: str) -> str:
+    name = f"{hub}-counts"
+    config = server.namespace.event_hub(hub).config.model_copy(update={"name": name})
+    return server.namespace.management.create_event_hub(config).name
+
+
+def counts(server: Server, target: str) -> dict[str | None, int]:
+    return {key: int(value) for key, value in read(server, target, 2)}
+
+
 def test_streams_counts_through_repartition_and_changelog_topics(
-    server: Server, hub: str, tmp_path: Path, is_restarted: bool
+    server: Server, connection: str, hub: str, target: str, tmp_path: Path
 ) -> None:
-    target = f"{hub}-counts"
-    server.namespace.management.create_event_hub(
-        server.namespace.event_hub(hub).config.model_copy(update={"name": target})
-    )
-    produce(server, hub, "to be or not to be", "that is the question")
-    expected = Counter(["to", "be", "or", "not", "to", "be", "that", "is", "the", "question"])
-
-    def counts() -> dict[str | None, int]:
-        return {key: int(value) for key, value in read(server, target, 2)}
-
+    produce(server, hub, *FIRST)
     with counting(server, hub, target, tmp_path):
-        eventually(lambda: counts() == expected, 3 * PATIENCE_S)
+        eventually(lambda: counts(server, target) == words(*FIRST), 3 * PATIENCE_S)
     made = {name for name in server.namespace.event_hubs if name.startswith(f"words-of-{hub}")}
     assert {name.rpartition("-")[2] for name in made} == {"repartition", "changelog"}
-    if is_restarted:  # with its state lost, it is read from the changelog
-        lost = tmp_path / "another"
-        lost.mkdir()
-        produce(server, hub, "to be")
-        with counting(server, hub, target, lost):
-            eventually(lambda: counts() == expected + Counter(["to", "be"]), 3 * PATIENCE_S)
+    events = receive_events(connection, target, 10)
+    assert {(event.partition_key or b"").decode() for event in events} == set(words(*FIRST))
+    assert [event.properties for event in events] == [{b"colour": b"red"}] * 10
+
+
+@pytest.mark.soak
+def test_streams_divides_the_work_and_takes_it_over_with_the_state(
+    server: Server, hub: str, target: str, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder in folders:
+        folder.mkdir()
+    sent = list(FIRST)
+
+    def more(line: str) -> None:
+        produce(server, hub, line, line)
+        sent.extend((line, line))
+        eventually(lambda: counts(server, target) == words(*sent), 3 * PATIENCE_S)
+
+    produce(server, hub, *FIRST)
+    with counting(server, hub, target, folders[0]):
+        eventually(lambda: counts(server, target) == words(*FIRST), 3 * PATIENCE_S)
+        with counting(server, hub, target, folders[1]):
+            eventually(lambda: len(members(server, hub)) == 2 and min(members(server, hub)) > 0, 3 * PATIENCE_S)
+            more("to divide")
+        more("to take over")
+    produce(server, hub, "to be", "to be")
+    sent += ["to be", "to be"]
+    with counting(server, hub, target, folders[2]):  # from what is committed, and the changelog
+        eventually(lambda: counts(server, target) == words(*sent), 3 * PATIENCE_S)
