@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,20 @@ DISPUTED = {
 }
 
 
-def cases() -> Iterator[Any]:
-    for path in sorted(CASES.glob("*.json")):
-        case = json.loads(path.read_text())
-        if path.stem in DISPUTED:
-            continue
-        of = program(
-            case["query"],
-            compatibility_level=case.get("compatibility_level", "1.2"),
-            reference=case.get("reference_data"),
-            functions={"udf.Hex2Int": from_hexadecimal},
-        )
-        yield pytest.param(case, of, id=path.stem)
+NAMES = [path.stem for path in sorted(CASES.glob("*.json")) if path.stem not in DISPUTED]
+
+
+@cache
+def case_of(name: str) -> tuple[dict[str, Any], Program]:
+    """Return a case and its query, compiled when a test needs it and not in every process that collects the tests."""
+    case = json.loads((CASES / f"{name}.json").read_text())
+    of = program(
+        case["query"],
+        compatibility_level=case.get("compatibility_level", "1.2"),
+        reference=case.get("reference_data"),
+        functions={"udf.Hex2Int": from_hexadecimal},
+    )
+    return case, of
 
 
 def from_hexadecimal(text: str) -> int:
@@ -90,9 +92,10 @@ def same(expected: Any, got: Any) -> bool:
     return type(expected) is type(got) and expected == got
 
 
-@pytest.mark.parametrize(("case", "of"), list(cases()))
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("batch", [1, 3, 1000])
-def test_the_rows_of_a_case(case: dict[str, Any], of: Program, batch: int) -> None:
+def test_the_rows_of_a_case(name: str, batch: int) -> None:
+    case, of = case_of(name)
     left = rows_of(case, of, batch)
     for expected in case["expected"]:
         matching = [
