@@ -60,6 +60,20 @@ def test_a_change_is_there_for_all_as_soon_as_it_is_answered(clients: list[Kafka
             assert other.produce(topic, batch_of(b"x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_setting_that_is_changed_is_changed_for_all(clients: list[KafkaClient]) -> None:
+    create(clients[0], "settings")
+    for number, client in enumerate(clients, 1):
+        changed = {"name": "retention.ms", "value": str(number * 3_600_000), "config_operation": 0}
+        resource = {"resource_type": 2, "resource_name": "settings", "configs": [changed]}
+        (row,) = client.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False}).responses
+        assert row.error_code == 0, row
+        asked = {"resource_type": 2, "resource_name": "settings", "configuration_keys": ["retention.ms"]}
+        for other in clients:
+            (found,) = other.ask(Api.DESCRIBE_CONFIGS, {"resources": [asked]}).results
+            assert [one.value for one in found.configs] == [str(number * 3_600_000)]
+    delete(clients[0], "settings")
+
+
 def test_what_one_worker_stored_every_other_finds_without_waiting(clients: list[KafkaClient]) -> None:
     begin = offset_of(clients[0], "eh1", LATEST, 2)
     for number, client in enumerate(clients):

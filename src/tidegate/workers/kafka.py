@@ -19,24 +19,20 @@ from tidegate.server.kafka.connection import Answer, KafkaRequests
 from tidegate.server.kafka.session import Session
 
 _SIZE = Struct(">i")
-FORWARDED = frozenset(
+ANSWERED_HERE = frozenset(
     {
-        Api.JOIN_GROUP,
-        Api.SYNC_GROUP,
-        Api.HEARTBEAT,
-        Api.LEAVE_GROUP,
-        Api.OFFSET_COMMIT,
-        Api.OFFSET_FETCH,
-        Api.OFFSET_DELETE,
-        Api.LIST_GROUPS,
-        Api.DESCRIBE_GROUPS,
-        Api.DELETE_GROUPS,
-        Api.CREATE_TOPICS,
-        Api.DELETE_TOPICS,
-        Api.CREATE_PARTITIONS,
-        Api.DELETE_RECORDS,
+        Api.PRODUCE,
+        Api.FETCH,
+        Api.LIST_OFFSETS,
+        Api.OFFSET_FOR_LEADER_EPOCH,
+        Api.METADATA,
+        Api.DESCRIBE_CLUSTER,
+        Api.DESCRIBE_CONFIGS,
+        Api.INIT_PRODUCER_ID,
+        Api.FIND_COORDINATOR,
     }
 )
+"""What changes nothing but partitions, which workers share. All else goes to the owning process."""
 HandOver = Callable[[Session], socket.socket]
 """Return a socket on which the owning process answers requests of this client. Raises OSError."""
 
@@ -51,7 +47,7 @@ class WorkerRequests:
 
     async def begin(self, session: Session, header: RequestHeader, body: Message, frame: bytes) -> Awaitable[Answer]:
         """Begin a request; what is returned waits for its answer."""
-        if header.api not in FORWARDED:
+        if header.api in ANSWERED_HERE:
             return await self._here.begin(session, header, body, frame)
         return (await self._owner_for(session)).ask(frame)
 
