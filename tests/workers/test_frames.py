@@ -37,7 +37,10 @@ def test_publications_arrive_whole_however_they_are_cut(sent: list[Any], data: s
         size = data.draw(st.integers(1, len(stream)))
         received += [frames.parse_publication(kind, content) for kind, content in splitter.feed(stream[:size])]
         stream = stream[size:]
-    assert [(*one[:3], one.events) for one in received] == [(*one[:3], JoinedEvents.of([one[3]])) for one in sent]
+    assert [(*one[:3], one.events.ends, one.events.payload, one.events.size) for one in received] == [
+        (*one[:3], joined.ends, joined.payload, len(joined.payload))
+        for one, joined in ((one, JoinedEvents.of([one[3]])) for one in sent)
+    ]
 
 
 def test_results_are_told_apart() -> None:

@@ -35,6 +35,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
 
@@ -117,30 +118,55 @@ class EntryView:
 class JoinedEvents:
     """Events one after the other, as another process passes them on, so that nobody cuts them up to join them again."""
 
-    ends: bytes
-    """Where each event ends in `payload`: uint32, little-endian, as an entry has them."""
-    payload: bytes | memoryview
+    ends: bytes | memoryview
+    """Where each event ends in the payload: uint32, little-endian, as an entry has them."""
+    pieces: Sequence[bytes | memoryview]
+    """The payload, cut anywhere."""
+    size: int
+    """The bytes of the payload."""
 
     def __len__(self) -> int:
         return len(self.ends) // 4
 
+    @property
+    def payload(self) -> bytes:
+        """The events, joined."""
+        return b"".join(self.pieces)
+
     @classmethod
     def of(cls, parts: Sequence[Sequence[bytes | memoryview] | JoinedEvents]) -> JoinedEvents:
         """Return the events of several publications as one."""
-        ends = array("I")
-        payloads: list[bytes | memoryview] = []
+        tables: list[bytes | memoryview] = []
+        pieces: list[bytes | memoryview] = []
         size = 0
         for part in parts:
             if isinstance(part, JoinedEvents):
-                payloads.append(part.payload)
-                ends.extend([size + end for end in _native(part.ends)])
-                size += len(part.payload)
+                pieces.extend(part.pieces)
+                tables.append(_moved(part.ends, size))
+                size += part.size
             else:
-                payloads.extend(part)
-                for event in part:
-                    size += len(event)
-                    ends.append(size)
-        return cls(_little_endian(ends), b"".join(payloads))
+                pieces.extend(part)
+                ends = array("I", accumulate(map(len, part), initial=size))
+                size = ends[-1]
+                tables.append(_little_endian(ends[1:]))
+        return cls(b"".join(tables), pieces, size)
+
+
+def _moved(ends: bytes | memoryview, size: int) -> bytes | memoryview:
+    """Return a table of ends that begins so many bytes later.
+
+    The table is one long integer here, and so is what is added, since no end exceeds 32 bits.
+    """
+    if not size:
+        return ends
+    moved = int.from_bytes(ends, "little") + size * _ones(len(ends) // 4)
+    return moved.to_bytes(len(ends), "little")
+
+
+@lru_cache(maxsize=128)
+def _ones(count: int) -> int:
+    """Return the integer that is a table of so many ones."""
+    return int.from_bytes(b"\1\0\0\0" * count, "little")
 
 
 def _native(ends: bytes) -> array[int]:
@@ -177,9 +203,10 @@ def encode_entry(
     Raises ValueError if it would exceed MAX_ENTRY_BYTES.
     """
     count = len(events)
+    table: bytes | memoryview
     payloads: Sequence[bytes | memoryview]
     if isinstance(events, JoinedEvents):
-        table, payloads, payload_bytes = events.ends, (events.payload,), len(events.payload)
+        table, payloads, payload_bytes = events.ends, events.pieces, events.size
     else:
         ends = array("I", accumulate(map(len, events)))
         payloads, payload_bytes = events, ends[-1]

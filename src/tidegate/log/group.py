@@ -50,7 +50,7 @@ class Append(NamedTuple):
         if self.batch is not None:
             return len(self.batch.data)
         if isinstance(self.events, JoinedEvents):
-            return len(self.events.payload)
+            return self.events.size
         return sum(map(len, self.events))
 
     @property

@@ -99,7 +99,7 @@ def _in_order(numbers: Numbers) -> tuple[int, int, int, int]:
     return numbers.producer_id, numbers.epoch, numbers.first, numbers.last
 
 
-def parse_publication(kind: int, content: bytes) -> Publication:
+def parse_publication(kind: int, content: memoryview) -> Publication:
     """Return the publication of a frame."""
     at = 0
     numbers = None
@@ -109,7 +109,8 @@ def parse_publication(kind: int, content: bytes) -> Publication:
     request, partition, count = _APPEND.unpack_from(content, at)
     at += _APPEND.size
     base = at + 4 * count
-    return Publication(request, partition, numbers, JoinedEvents(content[at:base], memoryview(content)[base:]))
+    events = JoinedEvents(content[at:base], (content[base:],), len(content) - base)
+    return Publication(request, partition, numbers, events)
 
 
 def batch_frame(request: int, partition: int, data: bytes) -> bytes:
@@ -117,7 +118,7 @@ def batch_frame(request: int, partition: int, data: bytes) -> bytes:
     return frame(Kind.APPEND_BATCH, _APPEND.pack(request, partition, 0) + data)
 
 
-def parse_batch_frame(content: bytes) -> tuple[int, int, bytes]:
+def parse_batch_frame(content: memoryview) -> tuple[int, int, memoryview]:
     """Return request, partition and bytes of a record batch."""
     request, partition, _ = _APPEND.unpack_from(content)
     return request, partition, content[_APPEND.size :]
@@ -135,7 +136,7 @@ def result(request: int, appended: Appended) -> bytes:
     )
 
 
-def parse_results(content: bytes) -> Iterator[tuple[int, Appended]]:
+def parse_results(content: memoryview) -> Iterator[tuple[int, Appended]]:
     """Yield the requests of a RESULTS frame and where their events are."""
     for request, first, count, first_offset, last_offset, time_ms in _RESULT.iter_unpack(content):
         yield request, Appended(first, count, first_offset, last_offset, time_ms)
@@ -147,23 +148,37 @@ class Splitter:
     def __init__(self) -> None:
         self._kept = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
         """Yield kind and content of each frame that is complete with these bytes."""
+        view = memoryview(data)
+        at, size = self._complete(view), len(view)
         if self._kept:
-            self._kept += data
             if len(self._kept) < _HEAD.size or len(self._kept) < 4 + _LENGTH.unpack_from(self._kept)[0]:
                 return
-            data = bytes(self._kept)
-            self._kept.clear()
-        at, size = 0, len(data)
+            whole, self._kept = memoryview(bytes(self._kept)), bytearray()
+            yield whole[4], whole[_HEAD.size :]
         while size - at >= _HEAD.size:
-            length, kind = _HEAD.unpack_from(data, at)
+            length, kind = _HEAD.unpack_from(view, at)
             end = at + 4 + length
             if end > size:
                 break
-            yield kind, data[at + _HEAD.size : end]
+            yield kind, view[at + _HEAD.size : end]
             at = end
-        self._kept += data[at:]
+        self._kept += view[at:]
+
+    def _complete(self, view: memoryview) -> int:
+        """Add to the frame that is not complete what belongs to it, and return where the next begins."""
+        kept, at = self._kept, 0
+        if not kept:
+            return 0
+        for size in (_HEAD.size, None):
+            wanted = 4 + _LENGTH.unpack_from(kept)[0] if size is None else size
+            taken = view[at : at + max(0, wanted - len(kept))]
+            kept += taken
+            at += len(taken)
+            if len(kept) < wanted:
+                break
+        return at
 
 
 class Sender:

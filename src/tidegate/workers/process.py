@@ -148,25 +148,25 @@ class StoreConnection(asyncio.Protocol):
             except Exception:
                 _logger.exception("a frame of the store could not be handled")
 
-    def _take(self, kind: int, content: bytes) -> None:
+    def _take(self, kind: int, content: memoryview) -> None:
         if kind == Kind.RESULTS:
             for request, appended in frames.parse_results(content):
                 self._waiting.pop(request)(appended)
         elif kind == Kind.FACTS:
             self._update(content)
         elif kind == Kind.REFUSED:
-            request, *values = json.loads(content)
+            request, *values = json.loads(bytes(content))
             error = frames.hub_error(values)
             self._waiting.pop(request)(LogError(values[1]) if error is None else AppendRefused(error))
         elif kind == Kind.STOLEN:
-            claim, *values = json.loads(content)
+            claim, *values = json.loads(bytes(content))
             slot, stolen = self.claims.pop(claim, None), frames.hub_error(values)
             if slot is not None and stolen is not None:
                 slot.on_stolen(stolen)
         elif kind == Kind.STATE:
-            self._adopt(json.loads(content))
+            self._adopt(json.loads(bytes(content)))
         elif kind == Kind.SETTINGS:
-            self.settings.set_result(json.loads(content))
+            self.settings.set_result(json.loads(bytes(content)))
         elif kind == Kind.ASK_CLIENTS:
             self.tell(Kind.CLIENTS, self.describe_clients())
         elif kind == Kind.STOP:
@@ -189,7 +189,7 @@ class StoreConnection(asyncio.Protocol):
             self.state = self._loop.create_future()
             self.state.set_result(described)
 
-    def _update(self, content: bytes) -> None:
+    def _update(self, content: memoryview) -> None:
         if self.registry is None:
             return
         for at in range(0, len(content), 4 + FACTS_BYTES):
@@ -272,7 +272,7 @@ class WorkerServer(Server):
 
     def _open_data(self) -> None:
         loop = asyncio.get_running_loop()
-        completions = Completions(loop)
+        completions = Completions(loop, threading.get_ident())
         self._open.callback(completions.close)
         registry = SharedRegistry(self._link)
         registry.adopt(self._link.state.result())

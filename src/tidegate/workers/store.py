@@ -255,16 +255,16 @@ class StoreSession(asyncio.Protocol):
             except Exception:
                 _logger.exception("a frame of a worker could not be handled")
 
-    def _take(self, kind: int, content: bytes) -> None:
+    def _take(self, kind: int, content: memoryview) -> None:
         if kind in (Kind.APPEND, Kind.APPEND_NUMBERED):
             self._store_publication(frames.parse_publication(kind, content))
         elif kind == Kind.APPEND_BATCH:
             self._store_batch(*frames.parse_batch_frame(content))
         elif kind == Kind.ADOPTED:
-            self.adopted = max(self.adopted, json.loads(content))
+            self.adopted = max(self.adopted, json.loads(bytes(content)))
             self._store.note_adoption()
         elif kind == Kind.WATCH:
-            number, is_watched = json.loads(content)
+            number, is_watched = json.loads(bytes(content))
             if is_watched:
                 self.watched.add(number)
                 self.unsent_facts[number] = None
@@ -272,13 +272,13 @@ class StoreSession(asyncio.Protocol):
             else:
                 self.watched.discard(number)
         elif kind == Kind.VACATE:
-            self._vacate(*json.loads(content))
+            self._vacate(*json.loads(bytes(content)))
         elif kind == Kind.NOTE_JOB:
-            number, group, name, next_sequence_number = json.loads(content)
+            number, group, name, next_sequence_number = json.loads(bytes(content))
             with contextlib.suppress(NotFound):
                 self._store.partition(number).reader_slots(group).note_job(name, next_sequence_number)
         else:
-            values = json.loads(content)
+            values = json.loads(bytes(content))
             if kind == Kind.STATISTICS:
                 self._note_positions(values.pop("positions"))
             self._on_frame(kind, values)
@@ -296,7 +296,7 @@ class StoreSession(asyncio.Protocol):
         except (HubError, LogError) as error:
             self._refuse(request, error)
 
-    def _store_batch(self, request: int, number: int, data: bytes) -> None:
+    def _store_batch(self, request: int, number: int, data: memoryview) -> None:
         try:
             partition, batch = self._store.partition(number), parse_batch(data)
             if batch.producer_id < 0:

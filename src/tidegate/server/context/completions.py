@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,8 +20,10 @@ class Completions:
     finds it still raised is always seen by the emptying that follows.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: int | None = None) -> None:
+        """Handle reports on a loop. Those of its own thread, if it is known, need no system call."""
         self._loop = loop
+        self._thread = thread
         self._reports: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._awake = False
         self._closed = False
@@ -31,7 +34,10 @@ class Completions:
         self._reports.append((action, arguments))
         if not self._awake and not self._closed:
             self._awake = True
-            self._loop.call_soon_threadsafe(self._handle)
+            if self._thread is not None and threading.get_ident() == self._thread:
+                self._loop.call_soon(self._handle)
+            else:
+                self._loop.call_soon_threadsafe(self._handle)
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """From within an action: run this once after the whole burst, however many of its actions ask for it."""
