@@ -62,6 +62,9 @@ class Kind(IntEnum):
     STOP = 39
 
 
+_NUMBERED = int(Kind.APPEND_NUMBERED)
+
+
 class Publication(NamedTuple):
     """An append on its way to the store."""
 
@@ -103,7 +106,7 @@ def parse_publication(kind: int, content: memoryview) -> Publication:
     """Return the publication of a frame."""
     at = 0
     numbers = None
-    if kind == Kind.APPEND_NUMBERED:
+    if kind == _NUMBERED:
         numbers = Numbers(*_NUMBERS.unpack_from(content))
         at = _NUMBERS.size
     request, partition, count = _APPEND.unpack_from(content, at)

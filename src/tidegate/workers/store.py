@@ -26,6 +26,7 @@ from tidegate.workers.door import take_in
 from tidegate.workers.frames import Kind, Publication, Splitter
 
 _logger = logging.getLogger(__name__)
+_LAST_APPEND = int(Kind.APPEND_NUMBERED)
 _LOOK_S = 1.0
 """How often segments that retention has deleted are looked for."""
 _ADOPTION_S = 2.0
@@ -256,7 +257,7 @@ class StoreSession(asyncio.Protocol):
                 _logger.exception("a frame of a worker could not be handled")
 
     def _take(self, kind: int, content: memoryview) -> None:
-        if kind in (Kind.APPEND, Kind.APPEND_NUMBERED):
+        if kind <= _LAST_APPEND:
             self._store_publication(frames.parse_publication(kind, content))
         elif kind == Kind.APPEND_BATCH:
             self._store_batch(*frames.parse_batch_frame(content))
@@ -292,7 +293,7 @@ class StoreSession(asyncio.Protocol):
             elif partition.producers.accept(numbers):
                 _log(partition).append_joined(events, partial(self._numbered_done, request, partition, numbers))
             else:
-                self._done(request, Appended(-1, len(events), -1, -1, 0))
+                self._store.completions.report(self._report, request, Appended(-1, len(events), -1, -1, 0))
         except (HubError, LogError) as error:
             self._refuse(request, error)
 
@@ -308,7 +309,8 @@ class StoreSession(asyncio.Protocol):
                 partition.log.append_batch(batch, done)
             else:
                 first = partition.producers.sequence_number_of(numbers)
-                self._done(request, Appended(-1 if first is None else first, batch.count, -1, -1, -1))
+                known = Appended(-1 if first is None else first, batch.count, -1, -1, -1)
+                self._store.completions.report(self._report, request, known)
         except (HubError, LogError) as error:
             self._refuse(request, error)
 
@@ -321,8 +323,14 @@ class StoreSession(asyncio.Protocol):
         self._done(request, result)
 
     def _done(self, request: int, result: Appended | LogError) -> None:
-        """Report what became of a publication. Runs in any thread."""
-        self._store.completions.report(self._report, request, result)
+        """Report what became of a publication. Runs in a committer thread.
+
+        The log reports its growth after all publications of a group, and the store's thread need not wake before.
+        """
+        if isinstance(result, LogError):
+            self._store.completions.report(self._report, request, result)
+        else:
+            self._store.completions.add(self._report, request, result)
 
     def _report(self, request: int, result: Appended | LogError) -> None:
         if isinstance(result, LogError):

@@ -39,6 +39,10 @@ class Completions:
             else:
                 self._loop.call_soon_threadsafe(self._handle)
 
+    def add(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Call `action(*arguments)` on the event loop with the next report, which must follow. Thread-safe."""
+        self._reports.append((action, arguments))
+
     def afterwards(self, action: Callable[[], None]) -> None:
         """From within an action: run this once after the whole burst, however many of its actions ask for it."""
         self._afterwards[action] = None
