@@ -51,7 +51,8 @@ def test_results_are_told_apart() -> None:
 def test_a_record_batch_arrives_as_it_is() -> None:
     ((kind, content),) = Splitter().feed(frames.batch_frame(7, 3, b"batch"))
     assert kind == Kind.APPEND_BATCH
-    assert frames.parse_batch_frame(content) == (7, 3, b"batch")
+    request, partition, data = frames.parse_batch_frame(content)
+    assert (request, partition, bytes(data)) == (7, 3, b"batch")
 
 
 @pytest.mark.parametrize("error", [LinkStolen("a"), ServerBusy("b"), OutOfOrderSequence("c")])

@@ -32,6 +32,7 @@ _APPEND = Struct("<QII")  # request, partition, count of events
 _NUMBERS = Struct("<qiii")
 _RESULT = Struct("<QqIqqq")
 _LENGTH = Struct("<I")
+_PLACE = Struct("<QI")
 MAX_FRAME_BYTES = 1 << 30
 _SEND_BUFFER_BYTES = 1 << 20
 _MAX_BUFFERS = 64
@@ -52,6 +53,7 @@ class Kind(IntEnum):
     NOTE_JOB = 9
     WATCH = 10
     ADOPTED = 11
+    SHARED = 12
     SETTINGS = 32
     STATE = 33
     FACTS = 34
@@ -125,6 +127,18 @@ def parse_batch_frame(content: memoryview) -> tuple[int, int, memoryview]:
     """Return request, partition and bytes of a record batch."""
     request, partition, _ = _APPEND.unpack_from(content)
     return request, partition, content[_APPEND.size :]
+
+
+def shared_frame(at: int, size: int) -> bytes:
+    """Return a frame that says where another one lies in shared memory."""
+    return frame(Kind.SHARED, _PLACE.pack(at, size))
+
+
+def parse_shared(content: memoryview, memory: memoryview) -> tuple[int, memoryview]:
+    """Return kind and content of the frame that lies in shared memory."""
+    at, size = _PLACE.unpack(content)
+    whole = memory[at : at + size]
+    return whole[_LENGTH.size], whole[_HEAD.size :]
 
 
 def result(request: int, appended: Appended) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tidegate.server.server import ListenError
 from tidegate.workers import frames
 from tidegate.workers.door import make_door
 from tidegate.workers.frames import Kind
+from tidegate.workers.ring import make_memory, map_memory
 from tidegate.workers.store import Store, StoreSession
 
 _logger = logging.getLogger(__name__)
@@ -139,10 +141,18 @@ class WorkerPool(Collector):
         stream, worker_stream = socket.socketpair()
         line, worker_line = socket.socketpair()
         door, worker_door = make_door()
-        with worker_stream, worker_line, worker_door:
-            ends = [worker_stream.fileno(), worker_line.fileno(), worker_door.fileno()]
-            command = [sys.executable, "-m", "tidegate.workers.process", *map(str, ends)]
-            worker.process = subprocess.Popen(command, pass_fds=ends, stdin=subprocess.DEVNULL)
+        memory, shared = make_memory(), None
+        try:
+            with worker_stream, worker_line, worker_door:
+                ends = [worker_stream.fileno(), worker_line.fileno(), worker_door.fileno()]
+                if memory is not None:
+                    shared = memoryview(map_memory(memory))
+                    ends.append(memory)
+                command = [sys.executable, "-m", "tidegate.workers.process", *map(str, ends)]
+                worker.process = subprocess.Popen(command, pass_fds=ends, stdin=subprocess.DEVNULL)
+        finally:
+            if memory is not None:
+                os.close(memory)
         worker.started_at_s = time.monotonic()
         worker.ready = asyncio.get_running_loop().create_future()
         settings = asdict(self._settings) | self._ports
@@ -164,6 +174,7 @@ class WorkerPool(Collector):
                     loop.call_soon_threadsafe(self._take, worker, kind, content)
 
         worker.session = StoreSession(self._store, values, on_frame)
+        worker.session.memory = shared
         self._store.attach(stream, line, door, worker.session)
 
     async def _until_ready(self, worker: Worker) -> None:

@@ -38,9 +38,12 @@ from tidegate.workers.door import hand_over
 from tidegate.workers.frames import Kind, Sender, Splitter
 from tidegate.workers.kafka import WorkerRequests
 from tidegate.workers.mirror import SharedNamespace, SharedRegistry
+from tidegate.workers.ring import Ring, map_memory
 
 _logger = logging.getLogger(__name__)
 _STATISTICS_S = 0.5
+_LARGE_BYTES = 1024
+"""A smaller frame costs less on the stream."""
 _STORE_LOST = 70
 """The exit code when the store's process has ended."""
 
@@ -48,7 +51,8 @@ _STORE_LOST = 70
 class StoreConnection(asyncio.Protocol):
     """The worker's end of its sockets; see `StoreLink`. Used in the event loop, except for `ask`."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, ring: Ring | None = None) -> None:
+        self._ring = ring
         self.claims: dict[int, ReaderSlot] = {}
         self.settings: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.state: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -85,13 +89,13 @@ class StoreConnection(asyncio.Protocol):
         """Have events stored, without waiting."""
         request = next(self._requests)
         self._waiting[request] = on_durable
-        self._send(frames.publication_frame(request, partition, numbers, events))
+        self._send_large(request, frames.publication_frame(request, partition, numbers, events))
 
     def publish_batch(self, partition: int, batch: RecordBatch, on_durable: OnDurable) -> None:
         """Have a record batch stored, without waiting."""
         request = next(self._requests)
         self._waiting[request] = on_durable
-        self._send(frames.batch_frame(request, partition, bytes(batch.data)))
+        self._send_large(request, frames.batch_frame(request, partition, bytes(batch.data)))
 
     def watch(self, partition: int, is_watched: bool) -> None:
         """Have growth of a partition passed on, or no longer."""
@@ -108,6 +112,20 @@ class StoreConnection(asyncio.Protocol):
     def tell(self, kind: Kind, value: Any) -> None:
         """Send the store a frame of JSON."""
         self._send(frames.json_frame(kind, value))
+
+    def _send_large(self, request: int, data: bytes) -> None:
+        """Send through the shared memory what has room there and is not small."""
+        if self._ring is not None and len(data) >= _LARGE_BYTES:
+            at = self._ring.put(request, data)
+            if at is not None:
+                data = frames.shared_frame(at, len(data))
+        self._send(data)
+
+    def _done(self, request: int) -> OnDurable:
+        """Return what waits for a request that is done."""
+        if self._ring is not None:
+            self._ring.free(request)
+        return self._waiting.pop(request)
 
     def _send(self, data: bytes) -> None:
         """Send with all that this turn of the event loop sends."""
@@ -151,13 +169,13 @@ class StoreConnection(asyncio.Protocol):
     def _take(self, kind: int, content: memoryview) -> None:
         if kind == Kind.RESULTS:
             for request, appended in frames.parse_results(content):
-                self._waiting.pop(request)(appended)
+                self._done(request)(appended)
         elif kind == Kind.FACTS:
             self._update(content)
         elif kind == Kind.REFUSED:
             request, *values = json.loads(bytes(content))
             error = frames.hub_error(values)
-            self._waiting.pop(request)(LogError(values[1]) if error is None else AppendRefused(error))
+            self._done(request)(LogError(values[1]) if error is None else AppendRefused(error))
         elif kind == Kind.STOLEN:
             claim, *values = json.loads(bytes(content))
             slot, stolen = self.claims.pop(claim, None), frames.hub_error(values)
@@ -328,9 +346,9 @@ class WorkerServer(Server):
         self._link.tell(Kind.STATISTICS, told)
 
 
-async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket) -> None:
+async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket, ring: Ring | None) -> None:
     loop = asyncio.get_running_loop()
-    link = StoreConnection(line)
+    link = StoreConnection(line, ring)
     loop.add_signal_handler(signal.SIGTERM, link.stop.set)
     await loop.create_connection(lambda: link, sock=stream)
     values = await link.settings
@@ -363,8 +381,13 @@ def main() -> None:
     """Serve until the store says stop, or its process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the store says stop
     stream, line, door = (socket.socket(fileno=int(number)) for number in sys.argv[1:4])
+    ring = None
+    if len(sys.argv) > 4:
+        handle = int(sys.argv[4])
+        ring = Ring(map_memory(handle))
+        os.close(handle)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(stream, line, door))
+        asyncio.run(_serve(stream, line, door, ring))
 
 
 if __name__ == "__main__":

@@ -177,6 +177,8 @@ class StoreSession(asyncio.Protocol):
     def __init__(self, store: Store, settings: dict[str, Any], on_frame: Callable[[int, Any], None]) -> None:
         self.unsent_facts: dict[int, None] = {}
         self.door: socket.socket | None = None
+        self.memory: memoryview | None = None
+        """The memory that is shared with the worker."""
         self.adopted = 0
         """The version of the state that the worker serves."""
         self.watched: set[int] = set()
@@ -259,6 +261,8 @@ class StoreSession(asyncio.Protocol):
     def _take(self, kind: int, content: memoryview) -> None:
         if kind <= _LAST_APPEND:
             self._store_publication(frames.parse_publication(kind, content))
+        elif kind == Kind.SHARED and self.memory is not None:
+            self._take(*frames.parse_shared(content, self.memory))
         elif kind == Kind.APPEND_BATCH:
             self._store_batch(*frames.parse_batch_frame(content))
         elif kind == Kind.ADOPTED:
