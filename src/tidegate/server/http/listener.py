@@ -28,6 +28,8 @@ from tidegate.server.http.refusals import HttpRefusals, not_served
 from tidegate.server.http.routing import HttpContext, HubControl, route_groups
 from tidegate.server.transports.strangers import Strangers
 
+_TICK_S = 1.0
+
 
 def application(hub: ServerContext, control: HubControl, *, events_only: bool = False) -> Starlette:
     """Return the application of one server; `events_only` leaves out all but publishing and AMQP."""
@@ -59,9 +61,25 @@ def _answers(served: Starlette) -> Callable[[h11.Request], bool]:
 
 
 class _QuietServer(uvicorn.Server):
+    """Uvicorn's own server wakes ten times a second, in each process and for each port; this one once."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._is_over = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # sets the Date header
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), _TICK_S)
+
+    def end(self) -> None:
+        """Stop soon."""
+        self.should_exit = True
+        self._is_over.set()
 
 
 class WebListener:
@@ -134,7 +152,7 @@ class WebListener:
 
     async def stop(self) -> None:
         """Finish what is under way, within a second."""
-        self._server.should_exit = True
+        self._server.end()
         if self._task is not None:
             await self._task
         if self._socket is not None:
