@@ -176,3 +176,22 @@ def test_the_balancer_asks_whether_gateways_are_ready() -> None:
         assert f"server {service} {service}:5672" in text("haproxy.cfg")
     assert "GET /ready" in text("haproxy.cfg")
     assert "path: /ready" in text("kubernetes-gateways.yaml")
+
+
+@pytest.mark.parametrize("failing", ["", "pyspark", "others", "check"])
+def test_every_locked_package_is_installed_once_or_the_script_fails(tmp_path: Path, failing: str) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    pip = tmp_path / ".venv" / "bin" / "pip"
+    pip.write_text(
+        f'#!/usr/bin/env bash\n[ "$1" = check ] && exec test "{failing}" != check\n'
+        f'cat "${{!#}}" >>installed\ntest "$(basename "${{!#}}")" != "{failing}"\n',
+        encoding="utf-8",
+    )
+    pip.chmod(0o755)
+    lock = "# pip-compile\nattrs==1 \\\n    --hash=sha256:a\npyspark==4 \\\n    --hash=sha256:b\n    # via x\nrich==2\n"
+    (tmp_path / "requirements.lock").write_text(lock, encoding="utf-8")
+    done = subprocess.run([ROOT / "scripts" / "fill"], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode == 0) is (failing == "")
+    if not failing:
+        installed = (tmp_path / "installed").read_text(encoding="utf-8").splitlines()
+        assert sorted(installed) == sorted(lock.splitlines()[1:])
