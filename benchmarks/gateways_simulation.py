@@ -55,8 +55,8 @@ ACKNOWLEDGED_S, PATIENT_S = 0.005, 0.1
 BEATS_PER_S, BEAT_BYTES = 1.0, 250
 FOLLOWS_PER_S = 200.0
 """Fetch requests a second of a gateway to a broker at most: each waits for its answer, and is answered at once."""
-LOOKUPS_EVERY_S, REQUESTS_OF_LOOKUP = 5.0, 7
-"""How often a gateway looks up the end of a partition without readers that grows, and with how many requests."""
+LOOKUPS_PER_S, REQUESTS_OF_LOOKUP = 20.0, 7
+"""How many ends of partitions without readers a gateway looks up in a second at most, and with how many requests."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def usage(load: Load, costs: Costs) -> dict[str, float]:
     copies = fetched_copies(load)
     follows = min(load.gateways * load.brokers * FOLLOWS_PER_S, batches * copies)
     direct = load.events_per_s * EVENT_BYTES / 4e6 * load.jobs  # a task fetches 4 MB at once
-    unread = load.gateways * load.partitions / LOOKUPS_EVERY_S * REQUESTS_OF_LOOKUP * (1 - copies / load.gateways)
-    lookups = 0.0 if load.follows_all else max(0.0, unread)
+    unread = max(0.0, load.partitions * (1 - copies / load.gateways))
+    lookups = load.gateways * min(unread, LOOKUPS_PER_S) * REQUESTS_OF_LOOKUP
     bytes_per_s = load.events_per_s * EVENT_BYTES
     beats = load.gateways * BEATS_PER_S
     published_us = costs.gateway_batched if load.publisher_batch > 1 else costs.gateway_single

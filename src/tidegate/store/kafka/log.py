@@ -77,6 +77,7 @@ class KafkaLog:
         self._last = -1
         self._last_time_ms = 0
         self._rose_at_s = time.monotonic()
+        self.located_at_s = 0.0
         self._end = 0
         self._tail: deque[EventBatch] = deque()
         self._tail_starts: list[int] = []
@@ -300,6 +301,7 @@ class KafkaLog:
         elif end:
             last = end - 1  # retention has deleted all; the numbering continues
         floor_ms = await self.running_maximum_ms(end)
+        self.located_at_s = time.monotonic()
         with self._lock:
             self._begin, self.position, self._end, self._floor_ms = begin, end, end, floor_ms
             grown = last > self._last

@@ -34,8 +34,8 @@ _PRODUCE_TIMEOUT_S = 5.0
 _FOLLOW_WAIT_S = 0.25
 _POLL_S = 1.0
 _TOPICS_EVERY = 3
-_ENDS_EVERY = 5
-"""After how many turns the ends of partitions without readers are looked up. Requests that need one ask themselves."""
+_LOOKUPS_PER_TURN = 20
+"""How many partitions without readers are looked up at once: each takes some requests, and there may be thousands."""
 _RETRY_S = 0.05
 _MAX_RETRY_S = 0.5
 _NUMBERS = (
@@ -388,13 +388,17 @@ class KafkaStore:
             if turn % _TOPICS_EVERY == 0:
                 missing = await self._check_topics(missing)
             idle = {log.where: log for log in list(self._logs.values()) if not log.is_watched}
-            if not idle or turn % _ENDS_EVERY:
+            if not idle:
                 continue
             try:
                 found = await self.cluster.list_offsets(dict.fromkeys(idle, LATEST))
-                for where, one in found.items():
-                    if not one.error_code and one.offset > idle[where].position and where in self._logs:
-                        await idle[where].locate()
+                grown = [
+                    idle[where]
+                    for where, one in found.items()
+                    if not one.error_code and one.offset > idle[where].position and where in self._logs
+                ]
+                for log in sorted(grown, key=lambda log: log.located_at_s)[:_LOOKUPS_PER_TURN]:
+                    await log.locate()
                 if len(found) < len(idle) or any(one.error_code for one in found.values()):
                     await self.cluster.refresh()
             except KafkaError as error:
