@@ -131,7 +131,7 @@ def usage(load: Load, costs: Costs) -> dict[str, float]:
     gateway_us = load.events_per_s * (published_us + costs.gateway_delivered * load.groups)
     # who follows without readers takes the records apart, which is most of what delivering them takes
     gateway_us += load.events_per_s * max(0.0, copies - load.groups) * costs.gateway_delivered / 2
-    gateway_us += (follows + lookups) * costs.gateway_request + beats * load.gateways * costs.shared_record
+    gateway_us += lookups * costs.gateway_request + beats * load.gateways * costs.shared_record
     broker_us = requests * (costs.leader_request + costs.replicas_request)
     broker_us += batches * (costs.leader_batch + costs.replicas_batch)
     broker_us += load.events_per_s * (costs.leader_event + costs.replicas_event)
