@@ -72,7 +72,7 @@ def check_events(events: Iterable[bytes]) -> bool:
     annotated, beginning, rest, rest_at, start = False, b"", b"", 0, 0
     for event in events:
         left = len(event) - start
-        if left >= 8 and event.startswith(beginning) and event.startswith(rest, rest_at):
+        if left >= 8 and event.startswith(beginning) and (not rest or event.startswith(rest, rest_at)):
             head, size = _TWO_U32(event, start)
             if (head in _LONG_HEADS and size == left - 8) or (head in _SHORT_HEADS and size >> 24 == left - 5):
                 continue
