@@ -8,6 +8,7 @@ from tidegate.ordering.emission import Advances, Emission
 from tidegate.ordering.explanation import Explanation, explain
 from tidegate.ordering.key_index import KeyIndex, Keys, hashes_of
 from tidegate.ordering.policy import Action, Policy, PolicyError, read_from
+from tidegate.ordering.scan_summary import ScanSummary
 from tidegate.ordering.substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
 from tidegate.ordering.ticks import (
     END_OF_TIME,
@@ -76,6 +77,7 @@ __all__ = [
     "Outcome",
     "Policy",
     "PolicyError",
+    "ScanSummary",
     "Stamps",
     "SubstreamCarry",
     "SubstreamKeys",

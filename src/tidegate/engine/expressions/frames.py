@@ -230,11 +230,18 @@ class Frame:
 
     def take(self, rows: Int64Array) -> Frame:
         """Return these rows, in this order."""
+        sources = {alias: columns.take(rows) for alias, columns in self.sources.items()}
+        # Keys and arguments that are columns of a source are the same vectors, and stay so.
+        taken = {
+            id(vector): of_rows
+            for alias, columns in self.sources.items()
+            for vector, of_rows in zip(columns.vectors_held(), sources[alias].vectors_held(), strict=True)
+        }
         return Frame(
             self.times[rows],
-            {alias: columns.take(rows) for alias, columns in self.sources.items()},
-            tuple(vector.take(rows) for vector in self.keys),
-            tuple(vector.take(rows) for vector in self.aggregates),
+            sources,
+            tuple(_taken(vector, rows, taken) for vector in self.keys),
+            tuple(_taken(vector, rows, taken) for vector in self.aggregates),
             None if self.window_ids is None else self.window_ids.take(rows),
             {alias: times[rows] for alias, times in self.side_times.items()},
             tuple(column[rows] for column in self.order),
@@ -328,6 +335,12 @@ class Frame:
             np.concatenate(with_rows) if with_rows else None,
             np.concatenate(of_substreams) if of_substreams else None,
         )
+
+
+def _taken(vector: Vector, rows: Int64Array, taken: Mapping[int, Vector]) -> Vector:
+    """Return these rows of a vector, unless they have been taken."""
+    known = taken.get(id(vector))
+    return vector.take(rows) if known is None else known
 
 
 def _concat_each(columns: Sequence[tuple[Vector, ...]]) -> tuple[Vector, ...]:

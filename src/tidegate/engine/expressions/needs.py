@@ -18,15 +18,22 @@ class Need:
         paths: fields in order of mention, spelled as first mentioned, by their names in lower case.
         record: the whole event is.
         metadata: names of metadata properties, spelled as the query does.
+        of_input: the fields that only TIMESTAMP BY and OVER use, so not of rows that have been stamped.
     """
 
     paths: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     record: bool = False
     metadata: dict[str, None] = field(default_factory=dict)
+    of_input: set[tuple[str, ...]] = field(default_factory=set)
 
-    def add(self, path: tuple[str, ...]) -> None:
-        """Add a field that is needed."""
-        self.paths.setdefault(tuple(map(str.lower, path)), path)
+    def add(self, path: tuple[str, ...], *, of_input: bool = False) -> None:
+        """Add a field that is needed; ``of_input``: by the input itself."""
+        low = tuple(map(str.lower, path))
+        if not of_input:
+            self.of_input.discard(low)
+        elif low not in self.paths:
+            self.of_input.add(low)
+        self.paths.setdefault(low, path)
 
 
 @dataclass(slots=True)
@@ -43,6 +50,13 @@ def needs_of(query: plan.Query) -> dict[str, Need]:
     for output in query.outputs:
         _collect(output.relation, _Select(), needs, set())
     return needs
+
+
+def need_of(expr: plan.Expr) -> Need:
+    """Return what an expression of an input needs of it, such as TIMESTAMP BY, where a column has no source."""
+    need = Need()
+    _of_expression(expr, None, need)
+    return need
 
 
 def _collect(relation: plan.Relation, select: _Select, needs: dict[str, Need], seen: set[int]) -> None:
@@ -87,7 +101,7 @@ def _of_expression(expr: plan.Expr, alias: str | None, need: Need) -> None:
     match expr:
         case plan.Column(source=source, path=path):
             if (source and source.lower()) == alias:
-                need.add(path)
+                need.add(path, of_input=alias is None)
             return
         case plan.Row(source=source):
             need.record |= source is None or source.lower() == alias

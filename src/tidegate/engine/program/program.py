@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.engine.decoding.decoded import Wanted
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.checks import check
-from tidegate.engine.expressions.needs import Need, needs_of
+from tidegate.engine.expressions.needs import Need, need_of, needs_of
 from tidegate.engine.expressions.relations import is_local, streams_of
 from tidegate.engine.program.operators import lower_first, operator_of, operator_relations
 from tidegate.engine.stateful.join_operator import JoinOperator
@@ -215,6 +215,11 @@ class Program:
     def need(self, input_name: str) -> Need:
         """Return the fields and properties of an input that the query uses."""
         return self._needs.get(self.source_of(input_name).lower(), Need())
+
+    def need_of_time(self, input_name: str) -> Need:
+        """Return the fields of an input that TIMESTAMP BY uses."""
+        by = self.reading(input_name).mention.timestamp_by
+        return Need() if by is None else need_of(by)
 
     def wanted(self, input_name: str) -> Wanted:
         """Return what to decode of a body: `Decoder(program.wanted(name)).decode(bodies)`."""

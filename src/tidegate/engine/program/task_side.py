@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine.decoding import metadata
-from tidegate.engine.decoding.decoded import Decoded, without_bits
+from tidegate.engine.decoding.decoded import Decoded, Wanted, without_bits
 from tidegate.engine.decoding.formats import BodyDecoder, Format, decoder_of
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.expressions import registered
@@ -122,17 +122,30 @@ class TaskSide:
 
     def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
         """Decode the bodies of a batch, and evaluate TIMESTAMP BY and OVER."""
-        wanted = self.program.wanted(input_name)
+        mention = self.program.reading(input_name).mention
+        batch = self._decode(input_name, partition, events, self.program.wanted(input_name))
+        if not mention.over:
+            return batch
+        with registered.available(self.program.functions, batch.calls), batch_of(len(events.sequence_numbers)):
+            return replace(batch, substreams=self._substreams(mention.over, batch))
+
+    def decode_times(
+        self, input_name: str, partition: str, events: BatchEvents, paths: tuple[Path, ...]
+    ) -> DecodedBatch:
+        """Decode some fields only, those of TIMESTAMP BY among them, and evaluate it; see `decode`.
+
+        Rows are those of `decode` if every field that may make a row unreadable is among the fields.
+        """
+        return self._decode(input_name, partition, events, replace(self.program.wanted(input_name), paths=paths))
+
+    def _decode(self, input_name: str, partition: str, events: BatchEvents, wanted: Wanted) -> DecodedBatch:
         decoded = _decoded(decoder_of(wanted, events.format), events)
         decoded = metadata.with_system_columns(decoded, wanted.paths, partition, events, lower_case=wanted.lower_case)
-        mention = self.program.reading(input_name).mention
+        by = self.program.reading(input_name).mention.timestamp_by
         calls = registered.FunctionCalls()
         with registered.available(self.program.functions, calls), batch_of(len(events.sequence_numbers)):
-            times = None if mention.timestamp_by is None else _event_times(mention.timestamp_by, decoded)
-            batch = DecodedBatch(
-                input_name, partition, events, decoded, events.arrivals[decoded.events], times, None, calls
-            )
-            return replace(batch, substreams=self._substreams(mention.over, batch)) if mention.over else batch
+            times = None if by is None else _event_times(by, decoded)
+        return DecodedBatch(input_name, partition, events, decoded, events.arrivals[decoded.events], times, None, calls)
 
     def _substreams(self, over: Sequence[plan.Expr], batch: DecodedBatch) -> SubstreamCodes:
         frame = self._frame(batch, None)
@@ -211,7 +224,9 @@ class TaskSide:
         which = decoded.events if selected is None else decoded.events[selected]
         indices = decoded.indices if selected is None else decoded.indices[selected]
         fields: dict[Path, Vector] = {
-            path: vector if selected is None else vector.take(selected) for path, vector in decoded.fields.items()
+            path: vector if selected is None else vector.take(selected)
+            for path, vector in decoded.fields.items()
+            if stamped is None or path not in need.of_input
         }
         for name in need.metadata:
             column = metadata.property_vector(name, source, partition, events, which, indices)

@@ -214,6 +214,13 @@ def _resolves(frame: DataFrame, column: Column) -> bool:
 
 
 def _type_of(frame: DataFrame, named: Named, what: str) -> types.DataType:
+    if (
+        isinstance(named, str)
+        and named in frame.columns
+        and len({*map(str.lower, frame.columns)}) == len(frame.columns)
+    ):
+        # Spark would analyse an expression.
+        return frame.schema[named].dataType
     if isinstance(named, str) and named.lower() not in (name.lower() for name in frame.columns):
         close = difflib.get_close_matches(named, frame.columns, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else f"; the DataFrame has {_columns(frame)}"
@@ -311,6 +318,38 @@ class Layout:
         return CapturedMessages(offsets, tuple(described))
 
 
+@dataclass(frozen=True, slots=True)
+class ArrivalSteps:
+    """How events of a partition arrived, in the order of their positions.
+
+    Attributes:
+        events: how many there are.
+        first, last: ticks; the arrivals of the first and the last.
+        back: how many arrived a second or more before the one before them.
+    """
+
+    events: int = 0
+    first: int = 0
+    last: int = 0
+    back: int = 0
+
+    def then(self, arrivals: Int64Array) -> ArrivalSteps:
+        """Return the same with more events."""
+        if not len(arrivals):
+            return self
+        first, last = int(arrivals[0]), int(arrivals[-1])
+        before = self.last if self.events else first
+        back = int(np.count_nonzero(np.diff(arrivals, prepend=before) < -_BACK_TICKS))
+        return ArrivalSteps(self.events + len(arrivals), self.first if self.events else first, last, self.back + back)
+
+    def after(self, later: ArrivalSteps) -> ArrivalSteps:
+        """Return these events and later ones, as one."""
+        if not self.events or not later.events:
+            return later if later.events else self
+        back = int(later.first - self.last < -_BACK_TICKS)
+        return ArrivalSteps(self.events + later.events, self.first, later.last, self.back + later.back + back)
+
+
 class ArrivalOrder:
     """Checks that the events of a partition arrived in the order of their positions, as those of a broker do.
 
@@ -318,11 +357,10 @@ class ArrivalOrder:
     them are ordered by something else, and everything that depends on arrival would be wrong.
     """
 
-    def __init__(self, input_name: str, partition: str) -> None:
+    def __init__(self, input_name: str, partition: str, earlier: ArrivalSteps | None = None) -> None:
+        """``earlier``: the events before those that are checked."""
         self._where = f"input '{input_name}', partition {partition}"
-        self._latest: int | None = None
-        self._events = 0
-        self._back = 0
+        self._steps = earlier or ArrivalSteps()
 
     def check(self, events: Events) -> None:
         """Look at the next events.
@@ -331,19 +369,15 @@ class ArrivalOrder:
             InputError: too many so far arrived before the one before them.
         """
         arrivals = events.arrivals
-        if not len(arrivals):
+        earlier, self._steps = self._steps, self._steps.then(arrivals)
+        steps = self._steps
+        if steps.back == earlier.back or steps.back <= max(_FEW_STEPS_BACK, _MOST_STEPS_BACK * steps.events):
             return
-        first = int(arrivals[0]) if self._latest is None else self._latest
-        back = np.flatnonzero(np.diff(arrivals, prepend=first) < -_BACK_TICKS)
-        self._latest = int(arrivals[-1])
-        self._events += len(arrivals)
-        self._back += len(back)
-        if self._back <= max(_FEW_STEPS_BACK, _MOST_STEPS_BACK * self._events):
-            return
-        place = int(back[-1])
+        first = earlier.last if earlier.events else int(arrivals[0])
+        place = int(np.flatnonzero(np.diff(arrivals, prepend=first) < -_BACK_TICKS)[-1])
         before = first if place == 0 else int(arrivals[place - 1])
         raise InputError(
-            f"{self._where}: the order contradicts the arrival: {self._back:,} of {self._events:,} events arrived more "
+            f"{self._where}: the order contradicts the arrival: {steps.back:,} of {steps.events:,} events arrived more "
             f"than a second before the one before them, such as number {int(events.sequence_numbers[place])}, which "
             f"arrived at {format_time(int(arrivals[place]))} after one of {format_time(before)}. Pass to events() as "
             "order= the position in which the broker got the events and as arrival= the time, or leave out order= to "

@@ -161,19 +161,29 @@ def _together(held: Sequence[_Held], layout: Layout, most_rows: int) -> Iterator
         yield table.slice(first, most_rows)
 
 
-def _cut(table: pa.Table, layout: Layout) -> Iterator[tuple[str, int, pa.Table]]:
-    """Yield the runs of some rows."""
+def sorted_by_partition(table: pa.Table, layout: Layout) -> Iterator[tuple[str, pa.Table, Int64Array]]:
+    """Yield the rows of each partition in order, with their keys.
+
+    Raises:
+        InputError: a row has no key.
+    """
     keys = layout.keys(table)
     names, codes = _partitions(table)
     content = table.drop_columns("partition") if "partition" in table.column_names else table
     order = _order(content, codes, keys, layout)
     if order is not None:
         content, codes, keys = content.take(pa.array(order)), codes[order], keys[order]
-    rows_each = max(1, min(RUN_ROWS, _RUN_BYTES * len(table) // max(1, table.nbytes)))
     begins = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
     for begin, end in zip(begins, [*begins[1:], len(codes)], strict=True):
-        for first in range(begin, end, rows_each):
-            yield names[codes[first]], int(keys[first]), content.slice(first, min(rows_each, end - first))
+        yield names[codes[begin]], content.slice(begin, end - begin), keys[begin:end]
+
+
+def _cut(table: pa.Table, layout: Layout) -> Iterator[tuple[str, int, pa.Table]]:
+    """Yield the runs of some rows."""
+    rows_each = max(1, min(RUN_ROWS, _RUN_BYTES * len(table) // max(1, table.nbytes)))
+    for partition, rows, keys in sorted_by_partition(table, layout):
+        for first in range(0, len(rows), rows_each):
+            yield partition, int(keys[first]), rows.slice(first, rows_each)
 
 
 def _partitions(table: pa.Table) -> tuple[list[str], Int64Array]:

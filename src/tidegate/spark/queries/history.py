@@ -10,7 +10,8 @@ thousands of events (`frame_runs`), and parcels of results (`parcels`). Only eve
 are sorted by Spark, row by row. A place handles one partition or shard after the other, and labels keep those of
 different places apart (`tidegate.spark.queries.hash_partitions`).
 
-Instead of the rows of a DataFrame that is nothing but files of Parquet, tasks read the files (`parquet_files`).
+Instead of the rows of a DataFrame that is nothing but files of Parquet, tasks read the files (`parquet_files`). If
+their rows are about in order, as in most tables of events, only parcels are exchanged (`file_parts`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.emission import Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
+from tidegate.spark.queries.file_parts import SUMMARIES, PartPlace, SummaryPlace, places_for
 from tidegate.spark.queries.frame_events import (
     ArrivalOrder,
     EventsOfFrame,
@@ -45,7 +47,7 @@ from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
 from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, merged_runs
 from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
-from tidegate.spark.queries.parquet_files import place_for
+from tidegate.spark.queries.parquet_files import FilesPlace, files_of
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
 from tidegate.spark.queries.shard_side import ShardsPlace
@@ -339,31 +341,46 @@ def _of_frame(
     program = query.program.value()
     selected, order, layout = columns_for(events, program.source_of(name), program.need(name))
     in_runs = layout.order is not None
-    rows = events.frame.select(*(for_runs(events, selected, layout) if in_runs else selected))
-    arrival = functions.col("arrival")
-    if bounds.arrived_from != NO_TIME:
-        rows = rows.where((arrival >= _timestamp(bounds.arrived_from - _CLOCK_SET_BACK)) | arrival.isNull())
-    if bounds.arrived_before != END_OF_TIME:
-        rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
+    at_once = _tasks_at_once(spark)
+    files = files_of(events, layout) if in_runs and bounds.takes_everything else None
+    if files is not None:
+        places = places_for(layout, files, query, name, at_once) if found is parcels_of else None
+        if places is not None:
+            return _of_parts(spark, *places)
+        rows = _numbered(spark, files.place(RunsPlace(layout, labels(at_once)), at_once), RUNS)
+    else:
+        rows = events.frame.select(*(for_runs(events, selected, layout) if in_runs else selected))
+        rows = _arrived(rows, bounds)
+        rows = rows.mapInArrow(RunsPlace(layout, labels(at_once)), RUNS) if in_runs else rows
     if in_runs:
-        at_once = _tasks_at_once(spark)
-        rows = _runs(spark, events, rows, layout, at_once, whole=bounds.takes_everything)
         rows = rows.repartition(at_once, "label").sortWithinPartitions(*ORDER_OF_RUNS)
     else:
         rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
     return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from, found, in_runs), columns)
 
 
-def _runs(
-    spark: SparkSession, events: EventsOfFrame, rows: DataFrame, layout: Layout, at_once: int, *, whole: bool
-) -> DataFrame:
-    """Return runs of rows, which tasks read from files themselves if they can, and all are wanted."""
-    runs = RunsPlace(layout, labels(at_once))
-    files = place_for(events, layout, runs, at_once) if whole else None
-    if files is None:
-        return rows.mapInArrow(runs, RUNS)
-    count = len(files.parts)
-    return spark.range(0, count, 1, count).mapInArrow(files, RUNS)
+def _arrived(rows: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return the rows that can matter, and those without an arrival, which are an error."""
+    arrival = functions.col("arrival")
+    if bounds.arrived_from != NO_TIME:
+        rows = rows.where((arrival >= _timestamp(bounds.arrived_from - _CLOCK_SET_BACK)) | arrival.isNull())
+    if bounds.arrived_before != END_OF_TIME:
+        rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
+    return rows
+
+
+def _of_parts(spark: SparkSession, summaries: SummaryPlace, parts: PartPlace) -> DataFrame:
+    """Return the parcels of files whose events are in order."""
+    count = len(parts.parts)
+    each = functions.array(*[functions.lit(label) for label in labels(count)])
+    rows = _numbered(spark, summaries, SUMMARIES)
+    return rows.repartition(count, functions.get(each, functions.col("part"))).mapInArrow(parts, PARCELS)
+
+
+def _numbered(spark: SparkSession, place: FilesPlace | SummaryPlace, columns: str) -> DataFrame:
+    """Return what a place makes of its parts, each of which is a task."""
+    count = len(place.parts)
+    return spark.range(0, count, 1, count).mapInArrow(place, columns)
 
 
 def _timestamp(ticks: int) -> Any:

@@ -135,66 +135,119 @@ class HeldRange:
         yield from self.runs
 
 
-class TimelineRun:
-    """A timeline that is read from its beginning, or from where a start time requires, to its end."""
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a task begins to read a timeline whose earlier events others have.
 
-    def __init__(self, query: QueryOnShards, timeline: Timeline) -> None:
+    Attributes:
+        carry: the carry before the first event.
+        key: of the first parcel: the latest arrival before.
+        number: of the first parcel, larger than those of earlier events.
+    """
+
+    carry: AnyCarry
+    key: int
+    number: int
+
+
+class TimelineRun:
+    """A timeline that is read from its beginning, or from where a start time requires, to its end; or a part of it."""
+
+    def __init__(self, query: QueryOnShards, timeline: Timeline, beginning: Beginning | None = None) -> None:
         self._query = query
         self._timeline = timeline
         self._sender = f"{timeline[0]}/{timeline[1]}"
         self._program: Program = query.program.value()
+        self._is_first = beginning is None
+        self._begun = not self._is_first
         self._carry: AnyCarry = self._program.new_carry(timeline[0])
-        self._number = 0
-        self._key = NO_TIME
+        self._number, self._key = 0, NO_TIME
+        if beginning is not None:
+            self._carry, self._key, self._number = beginning.carry, beginning.key, beginning.number
+        self._held: list[Events] = []
+        self._held_count = 0
 
     @property
     def policy(self) -> Policy:
-        """By which the timeline is stamped."""
         return self._query.policy
 
     def parcels(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[Parcel]:
-        """Yield the parcels of all events.
+        """Yield the parcels of the timeline.
 
         Args:
-            runs: the events in order, each run short enough to be evaluated as a whole.
+            runs: its events in order, each run short enough to be evaluated as a whole.
             end: the end of the log, by which its last parcel tells how far the timeline has come.
 
         Raises:
             InputError: the events cannot be read.
         """
-        begun = False
-        for held, following in self._pieces(runs, end):
-            if not begun:
-                begun = True
-                yield from self._header(int(held[0].arrivals[0]))
-            yield from self._of_events(held, following)
-        if not begun:
+        for events in runs:
+            yield from self.take(events)
+        yield from self.finish(end)
+
+    def take(self, events: Events, most_events: int | None = None) -> Iterator[Parcel]:
+        """Take the next events, and yield the parcel of earlier ones once there are enough.
+
+        Args:
+            most_events: how many to hold, if not as many as the query says.
+        """
+        piece = self._piece_before(events, most_events or self._query.parcel_events)
+        if piece is not None:
+            yield from self._of_piece(*piece)
+
+    def finish(self, end: PartitionEnd) -> Iterator[Parcel]:
+        """Yield the last parcel.
+
+        Args:
+            end: the end of the log; of a part, its ``end`` is not used.
+        """
+        piece = self._last_piece(end)
+        if piece is not None:
+            yield from self._of_piece(*piece)
+        elif not self._begun:
             yield from self._without_events(end)
 
     def data_errors(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], list[DataError]]]:
         """Yield the events, some at a time, each with every data error among them; see `parcels`."""
-        begun = False
         for held, following in self._pieces(runs, end):
-            if not begun:
-                begun = True
+            if not self._begun:
+                self._begun = True
                 self._carry = self._carry.advance(int(held[0].arrivals[0]))
             (result,) = self._results(held, following, report=True)
             yield held, result.data_errors
 
     def _pieces(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], PartitionEnd]]:
         """Yield as many events as are evaluated together, each time with where the timeline is afterwards."""
-        held: list[Events] = []
-        count = 0
         for events in runs:
-            if not len(events.arrivals):
-                continue
-            if count and count + len(events.arrivals) > self._query.parcel_events:
-                yield held, PartitionEnd(end.begin, HeldRange(held).end, int(events.arrivals[0]))
-                held, count = [], 0
-            held.append(events)
-            count += len(events.arrivals)
-        if held:
-            yield held, replace(end, end=HeldRange(held).end)
+            piece = self._piece_before(events, self._query.parcel_events)
+            if piece is not None:
+                yield piece
+        piece = self._last_piece(end)
+        if piece is not None:
+            yield piece
+
+    def _piece_before(self, events: Events, most_events: int) -> tuple[list[Events], PartitionEnd] | None:
+        """Hold events; return those that were held before if they would be too many together."""
+        count = len(events.arrivals)
+        if not count:
+            return None
+        piece = None
+        if self._held and self._held_count + count > most_events:
+            held, self._held, self._held_count = self._held, [], 0
+            piece = held, PartitionEnd(0, HeldRange(held).end, int(events.arrivals[0]))
+        self._held.append(events)
+        self._held_count += count
+        return piece
+
+    def _last_piece(self, end: PartitionEnd) -> tuple[list[Events], PartitionEnd] | None:
+        held, self._held, self._held_count = self._held, [], 0
+        return (held, replace(end, end=HeldRange(held).end)) if held else None
+
+    def _of_piece(self, held: list[Events], following: PartitionEnd) -> Iterator[Parcel]:
+        if not self._begun:
+            self._begun = True
+            yield from self._header(int(held[0].arrivals[0]))
+        yield from self._of_events(held, following)
 
     def _check_times(self, result: RangeResult) -> None:
         """Check that some of the first events have a time.
@@ -241,8 +294,9 @@ class TimelineRun:
             yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: there})
 
     def _of_events(self, held: list[Events], end: PartitionEnd) -> Iterator[Parcel]:
-        results = self._results(held, end, report=not self._number, most_samples=1)
-        if not self._number:
+        results = self._results(held, end, report=self._is_first, most_samples=1)
+        if self._is_first:
+            self._is_first = False
             self._check_times(results[0])
         _, deliveries = deliveries_of_task(0, results, self._program, self._query.sharding)
         key, number = self._key, self._number

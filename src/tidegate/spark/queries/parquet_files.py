@@ -9,6 +9,8 @@ Spark do not read alike, such as times of a calendar that Spark converts.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +31,8 @@ _MOST_FILES = 256
 _MOST_ROWS_A_TASK = 8_000_000
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 << 20
+# The years 1 to 9999, in microseconds.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 _UTC = pa.timestamp("us", "UTC")
 _RELATION = "org.apache.spark.sql.execution.datasources.LogicalRelation"
 _ALIAS = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
@@ -82,6 +86,9 @@ class RowGroup:
     Attributes:
         groups, file_rows: how many groups and rows the file had when the query was planned.
         batch_rows: how many rows are read at a time.
+        bytes: about what the columns that are read take in memory.
+        keys: the smallest and largest key by which events are sorted; None if the footer does not say.
+        partition: the partition of all rows, if it is a whole number, and the footer says that it is one.
     """
 
     path: str
@@ -90,6 +97,44 @@ class RowGroup:
     batch_rows: int
     groups: int
     file_rows: int
+    bytes: int = 0
+    keys: tuple[int, int] | None = None
+    partition: int | None = None
+
+    @property
+    def low(self) -> int:
+        """The smallest key."""
+        assert self.keys is not None
+        return self.keys[0]
+
+    @property
+    def high(self) -> int:
+        """The largest key."""
+        assert self.keys is not None
+        return self.keys[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """The files behind a DataFrame.
+
+    Attributes:
+        columns: those that a query reads.
+        unproven: the aliases of columns of which the footers do not exclude values that no type of a query represents,
+            such as an infinite number.
+    """
+
+    columns: tuple[FileColumn, ...]
+    groups: tuple[RowGroup, ...]
+    unproven: frozenset[str] = frozenset()
+
+    def place(self, runs: RunsPlace, tasks: int) -> FilesPlace:
+        """Return what makes runs of the rows.
+
+        Args:
+            tasks: how many run at once.
+        """
+        return FilesPlace(runs, self.columns, _parts(self.groups, tasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,44 +169,66 @@ def rows_of(groups: Iterable[RowGroup], columns: Sequence[FileColumn]) -> Iterat
     Raises:
         InputError: a file cannot be read, or was replaced since the query was planned.
     """
-    names = [column.name for column in columns]
-    schema = pa.schema([(column.alias, column.type) for column in columns])
+    names, schema = _names_in_files(columns), pa.schema([(column.alias, column.type) for column in columns])
     opened: tuple[str, pq.ParquetFile] | None = None
     for group in groups:
-        try:
+        with _read_errors(group.path):
             if opened is None or opened[0] != group.path:
                 opened = group.path, pq.ParquetFile(group.path, coerce_int96_timestamp_unit="us")
-            found = opened[1].metadata
-            if (found.num_row_groups, found.num_rows) != (group.groups, group.file_rows):
-                raise InputError(f"{group.path}: the file was replaced after the query was made; make the query again")
-            for batch in opened[1].iter_batches(group.batch_rows, [group.number], list(dict.fromkeys(names)), False):
+            _check_unchanged(group, opened[1])
+            for batch in opened[1].iter_batches(group.batch_rows, [group.number], names, False):
                 arrays = [batch.column(column.name).cast(column.type) for column in columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{group.path}: the file cannot be read: {error}") from error
+
+
+def rows_of_group(group: RowGroup, columns: Sequence[FileColumn]) -> pa.Table:
+    """Return the rows of a row group.
+
+    Raises:
+        InputError: the file cannot be read, or was replaced since the query was planned.
+    """
+    with _read_errors(group.path), pq.ParquetFile(group.path, coerce_int96_timestamp_unit="us") as file:
+        _check_unchanged(group, file)
+        table = file.read_row_group(group.number, _names_in_files(columns), use_threads=False)
+        return pa.table({column.alias: table.column(column.name).cast(column.type) for column in columns})
+
+
+def _names_in_files(columns: Sequence[FileColumn]) -> list[str]:
+    return list(dict.fromkeys(column.name for column in columns))
+
+
+@contextlib.contextmanager
+def _read_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: the file cannot be read: {error}") from error
+
+
+def _check_unchanged(group: RowGroup, file: pq.ParquetFile) -> None:
+    if (file.metadata.num_row_groups, file.metadata.num_rows) != (group.groups, group.file_rows):
+        raise InputError(f"{group.path}: the file was replaced after the query was made; make the query again")
 
 
 # which files, and whether Arrow reads what Spark would
 # ------------------------------------------------------------------------------------------------------
 
 
-def place_for(found: EventsOfFrame, layout: Layout, runs: RunsPlace, tasks: int) -> FilesPlace | None:
-    """Return what reads the files behind a DataFrame; None if Spark has to.
-
-    Args:
-        tasks: how many run at once.
-    """
+def files_of(found: EventsOfFrame, layout: Layout) -> ParquetFiles | None:
+    """Return the files behind a DataFrame; None if Spark has to read them."""
     try:
         names = _names(found, layout)
         paths = [] if names is None else _paths(found.frame)
         if names is None or not paths:
             return None
         columns = _columns(found.frame, names)
-        files = None if columns is None else _row_groups(paths, columns, found.frame)
+        if columns is None or not all(_are_read_alike(path, columns, found.frame) for path in paths):
+            return None
+        files = footers_of(paths, columns)
     except (Py4JError, PySparkException, OSError, pa.ArrowException):
         # What cannot be found out about a DataFrame or its files is for Spark to read, and to complain about.
         return None
-    return None if columns is None or not files else FilesPlace(runs, columns, _parts(files, tasks))
+    return files if files.groups else None
 
 
 def _names(found: EventsOfFrame, layout: Layout) -> dict[str, str] | None:
@@ -222,20 +289,81 @@ def _columns(frame: DataFrame, names: dict[str, str]) -> tuple[FileColumn, ...] 
     return tuple(found)
 
 
-def _row_groups(paths: Sequence[str], columns: Sequence[FileColumn], frame: DataFrame) -> list[RowGroup] | None:
-    """Return the row groups of files; None if Arrow would read another value than Spark in one of them."""
-    found = []
+def footers_of(paths: Sequence[str], columns: tuple[FileColumn, ...]) -> ParquetFiles:
+    """Return files with what their footers say.
+
+    Raises:
+        OSError, pa.ArrowException: one cannot be read.
+    """
+    found: list[RowGroup] = []
+    unproven: set[str] = set()
+    key = next((column for column in columns if column.alias == "number"), None)
+    key = key or next(column for column in columns if column.alias == "arrival")
+    partition = next((column for column in columns if column.alias == "partition"), None)
     for path in paths:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            if not all(_reads_alike(file, column, frame) for column in columns):
-                return None
+        with pq.ParquetFile(path) as file:
             metadata = file.metadata
+            places = {column.alias: _place(file, column.name) for column in columns}
+            units = {column.alias: _units(file, column.name) for column in columns}
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
+            if not group.num_rows:
+                continue
             batch_rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
-            sizes = (metadata.num_row_groups, metadata.num_rows)
-            found.append(RowGroup(path, number, group.num_rows, batch_rows, *sizes))
-    return [group for group in found if group.rows]
+            chunks = {alias: group.column(place) for alias, place in places.items()}
+            bounds = {alias: _bounds(chunk, units[alias]) for alias, chunk in chunks.items()}
+            unproven |= {column.alias for column in columns if not _is_proven(column.type, bounds[column.alias])}
+            in_one = partition is not None and pa.types.is_integer(partition.type)
+            low, high = bounds["partition"] if in_one and bounds["partition"] is not None else (0, 1)
+            found.append(
+                RowGroup(
+                    path,
+                    number,
+                    group.num_rows,
+                    batch_rows,
+                    metadata.num_row_groups,
+                    metadata.num_rows,
+                    2 * sum(chunk.total_uncompressed_size for chunk in chunks.values()),
+                    bounds[key.alias],
+                    low if low == high and chunks["partition"].statistics.null_count == 0 else None,
+                )
+            )
+    return ParquetFiles(columns, tuple(found), frozenset(unproven))
+
+
+def _place(file: pq.ParquetFile, name: str) -> int:
+    return next(at for at in range(len(file.schema)) if file.schema.column(at).path == name)
+
+
+def _units(file: pq.ParquetFile, name: str) -> int:
+    """Return how many microseconds a time of a column counts; 1 for other columns."""
+    of_file = file.schema_arrow.field(name).type
+    return 1000 if pa.types.is_timestamp(of_file) and of_file.unit == "ms" else 1
+
+
+def _bounds(chunk: pq.ColumnChunkMetaData, units: int) -> tuple[Any, Any] | None:
+    """Return the smallest and the largest value, times in microseconds; None if the footer does not say."""
+    statistics = chunk.statistics if chunk.is_stats_set else None
+    if statistics is None or not statistics.has_min_max or chunk.physical_type == "INT96":
+        return None
+    if chunk.physical_type in ("INT32", "INT64"):
+        return statistics.min_raw * units, statistics.max_raw * units
+    return statistics.min, statistics.max
+
+
+def _is_proven(type_: pa.DataType, bounds: tuple[Any, Any] | None) -> bool:
+    """Return whether a query has a type for every value of a column, given the smallest and the largest."""
+    if pa.types.is_floating(type_):
+        return bounds is not None and math.isfinite(bounds[0]) and math.isfinite(bounds[1])
+    if pa.types.is_timestamp(type_):
+        return bounds is not None and bounds[0] >= _FIRST_US and bounds[1] < _LAST_US
+    return True
+
+
+def _are_read_alike(path: str, columns: Sequence[FileColumn], frame: DataFrame) -> bool:
+    """Return whether Arrow reads the values of a file that Spark would."""
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        return all(_reads_alike(file, column, frame) for column in columns)
 
 
 def _reads_alike(file: pq.ParquetFile, column: FileColumn, frame: DataFrame) -> bool:
@@ -243,8 +371,7 @@ def _reads_alike(file: pq.ParquetFile, column: FileColumn, frame: DataFrame) -> 
     if [name.lower() for name in schema.names].count(column.name.lower()) != 1 or column.name not in schema.names:
         return False
     of_spark, of_file = frame.schema[column.name].dataType, schema.field(column.name).type
-    place = next(at for at in range(len(file.schema)) if file.schema.column(at).path == column.name)
-    is_int96 = file.schema.column(place).physical_type == "INT96"
+    is_int96 = file.schema.column(_place(file, column.name)).physical_type == "INT96"
     if is_int96:
         return isinstance(of_spark, types.TimestampType) and _has_todays_calendar(file, frame, "int96", b"legacyINT96")
     if of_file not in _ARROW_TYPES[type(of_spark)]:

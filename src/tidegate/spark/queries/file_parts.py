@@ -1,0 +1,386 @@
+"""Files of Parquet in the order of their events: parts of timelines, each of which a task reads and evaluates.
+
+Rows that come in any order have to be exchanged before a timeline can be read. Files mostly come in order: the footers
+say which keys each row group has, and that few row groups overlap. Then the rows are divided into *parts*, so that
+every row of a part is before every row of its partition in later parts, and no row is exchanged:
+
+    numbers of parts ─ mapInArrow(SummaryPlace) ─ repartition(part) ─ mapInArrow(PartPlace) ─ parcels
+
+A task stamps events by what is known of their timeline before them (`tidegate.ordering.ScanSummary`). So each part is
+first summed up, for which its keys and event times are read, and not its other columns. Every part is then read with
+the summaries of all others.
+
+Keys are those of each partition. Two partitions may number their events differently, so row groups of one partition
+are compared with each other, and those of several with all.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import Events, PartitionEnd
+from tidegate.engine import Program, TaskSide
+from tidegate.ordering import END_OF_TIME, Carry, Policy, ScanSummary
+from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, Layout
+from tidegate.spark.queries.frame_runs import sorted_by_partition
+from tidegate.spark.queries.parcels import Beginning, TimelineRun, in_one_line, rows_of
+from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, rows_of_group
+from tidegate.spark.queries.shared_query import QueryOnShards
+
+# PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
+gc.freeze()
+
+SUMMARIES = "part int, sender int, blob binary"
+
+_ARROW = pa.schema([("part", pa.int32()), ("sender", pa.int32()), ("blob", pa.binary())])
+_PART_ROWS = 8_000_000
+_CHUNK_ROWS = 262_144
+_MOST_HELD_ROWS = 4_000_000
+_MOST_HELD_BYTES = 256 << 20
+_READ_AGAIN = 0.25
+_FEW_ROWS, _FEW_GROUPS = 500_000, 64
+_BATCH_ROWS = 65_536
+_EVENTS_HELD = 1_048_576
+_FEWEST_EVENTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The rows of a row group that belong to a part.
+
+    Attributes:
+        after, upto: keys above the one and up to the other; None without a limit.
+    """
+
+    group: RowGroup
+    after: int | None = None
+    upto: int | None = None
+
+    @property
+    def low(self) -> int:
+        """The smallest key that there may be."""
+        return self.group.low if self.after is None else max(self.group.low, self.after + 1)
+
+    @property
+    def high(self) -> int:
+        """The largest key that there may be."""
+        return self.group.high if self.upto is None else min(self.group.high, self.upto)
+
+    def rows(self, columns: Sequence[FileColumn], layout: Layout) -> pa.Table:
+        """Read the rows.
+
+        Raises:
+            InputError: the file cannot be read, or its footer is wrong.
+        """
+        table = rows_of_group(self.group, columns)
+        keys = layout.keys(table)
+        low, high = int(keys.min()), int(keys.max())
+        if low < self.group.low or high > self.group.high:
+            raise InputError(
+                f"{self.group.path}: the statistics in the footer are wrong: row group {self.group.number} has values "
+                "beyond those that they name; write the file again, or read it by way of df.where('true')"
+            )
+        if low >= self.low and high <= self.high:
+            return table
+        return table.filter(pa.array((keys >= self.low) & (keys <= self.high)))
+
+
+Part = tuple[Share, ...]
+
+
+def chunks_of(part: Part, columns: Sequence[FileColumn], layout: Layout) -> Iterator[pa.Table]:
+    """Yield the rows of a part, some at a time: of each partition, those with smaller keys first.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    held: list[pa.Table] = []
+    for place, share in enumerate(part):
+        rows = share.rows(columns, layout)
+        held += [rows] if len(rows) else []
+        following = part[place + 1] if place + 1 < len(part) else None
+        last = following is None or following.group.partition != share.group.partition
+        if not held or (not last and sum(map(len, held)) < _CHUNK_ROWS):
+            continue
+        table, held = pa.concat_tables(held), []
+        if following is not None and not last:
+            ready = layout.keys(table) < following.low
+            if not ready.all():
+                mask = pa.array(ready)
+                held = [table.filter(pc.invert(mask))]
+                table = table.filter(mask)
+        if len(table):
+            yield table
+
+
+def parts_of(groups: Sequence[RowGroup], tasks: int, *, closed: bool) -> tuple[Part, ...] | None:
+    """Divide row groups into parts that can be read one after the other; None if they are not in order.
+
+    Args:
+        tasks: how many run at once.
+        closed: whether rows of one key in several row groups are in the order of those; else they stay together.
+    """
+    if any(group.keys is None for group in groups):
+        return None
+    if any(group.partition is None for group in groups):
+        groups = [replace(group, partition=None) for group in groups]
+    ordered = sorted(groups, key=lambda one: (one.partition or 0, one.low, one.high, one.path, one.number))
+    total = sum(group.rows for group in ordered)
+    count = min(len(ordered), max(tasks, -(-total // _PART_ROWS)))
+    homes, before = [], 0
+    for group in ordered:
+        homes.append((before + group.rows // 2) * count // total)
+        before += group.rows
+    firsts = {home: ordered[place] for place, home in reversed([*enumerate(homes)])}
+    parts: dict[int, list[Share]] = {home: [] for home in sorted(firsts)}
+    for group, home in zip(ordered, homes, strict=True):
+        after = None
+        for part in (one for one in parts if one >= home):
+            following = next((firsts[one] for one in parts if one > part), None)
+            upto = None
+            if following is not None and following.partition == group.partition:
+                edge = following.low if closed else following.low - 1
+                upto = edge if group.high > edge else None
+            parts[part].append(Share(group, after, upto))
+            if upto is None:
+                break
+            after = upto
+    shares = [share for part in parts.values() for share in part]
+    again = sum(share.group.rows for share in shares) - total
+    few = total <= _FEW_ROWS and len(shares) <= _FEW_GROUPS
+    if again > _READ_AGAIN * total and not few:
+        return None
+    found = tuple(
+        tuple(sorted(part, key=lambda one: (one.group.partition or 0, one.low, one.high))) for part in parts.values()
+    )
+    return found if all(_fits(part) for part in found) else None
+
+
+def _fits(part: Part) -> bool:
+    """Return whether the rows that `chunks_of` holds at a time fit into memory."""
+    held: list[Share] = []
+    for share in part:
+        partition = share.group.partition
+        held = [one for one in held if one.group.partition == partition and one.high >= share.low]
+        held.append(share)
+        rows = sum(one.group.rows for one in held)
+        if rows > _MOST_HELD_ROWS or sum(one.group.bytes for one in held) > _MOST_HELD_BYTES:
+            return False
+    return True
+
+
+# what is known of each part
+# ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSummary:
+    """What the events of a timeline in a part mean for those in later parts."""
+
+    scan: ScanSummary = field(default_factory=ScanSummary)
+    steps: ArrivalSteps = field(default_factory=ArrivalSteps)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What is read to sum up a part.
+
+    Attributes:
+        layout: of the columns; the first of its order decides.
+        paths: fields to decode.
+    """
+
+    layout: Layout
+    columns: tuple[FileColumn, ...]
+    paths: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPlace:
+    """Sums up parts; its rows are numbers of parts."""
+
+    query: QueryOnShards
+    name: str
+    times: Times
+    parts: tuple[Part, ...]
+
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return f"times_of_{self.times.layout.input}"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from in_one_line(self._rows(batches))
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = len(self.parts)
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                blob = pickle.dumps(self._summaries(self.parts[part]), protocol=5)
+                columns = [range(count), [part] * count, [blob] * count]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(values, one.type) for values, one in zip(columns, _ARROW, strict=True)], schema=_ARROW
+                )
+
+    def _summaries(self, part: Part) -> dict[str, TimelineSummary]:
+        program, layout = self.query.program.value(), self.times.layout
+        policy = own_policy(program, self.name, self.query.policy)
+        side = TaskSide(program)
+        found: dict[str, TimelineSummary] = {}
+        for chunk in chunks_of(part, self.times.columns, layout):
+            for partition, rows, _ in sorted_by_partition(chunk, layout):
+                before = found.get(partition, TimelineSummary())
+                events = layout.events(partition, rows, 0)
+                batch = side.decode_times(self.name, partition, events, self.times.paths)
+                times, valid = (batch.arrivals, None) if batch.times is None else batch.times
+                scan = ScanSummary.of(times, batch.arrivals, policy, valid)
+                scan = scan.then(ScanSummary(arrival=int(events.arrivals[-1])), policy)
+                found[partition] = TimelineSummary(before.scan.then(scan, policy), before.steps.then(events.arrivals))
+        return found
+
+
+def own_policy(program: Program, name: str, policy: Policy) -> Policy:
+    """Return the policy by which an input is stamped: that of arrivals if they are the times."""
+    return policy if program.has_event_time(name) else Policy.arrival_time()
+
+
+# parts
+# ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlace:
+    """Reads parts and evaluates their events; its rows are the summaries of all parts, for each part.
+
+    Attributes:
+        name: of the input in the program.
+    """
+
+    query: QueryOnShards
+    name: str
+    layout: Layout
+    columns: tuple[FileColumn, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def __name__(self) -> str:
+        """The name that Spark's plans and UI show."""
+        return f"parts_of_{self.layout.input}"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from in_one_line(self._rows(batches))
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        summaries: dict[int, dict[int, dict[str, TimelineSummary]]] = {}
+        for batch in batches:
+            for part, sender, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                summaries.setdefault(part, {})[sender] = pickle.loads(blob)
+        for part, of_parts in sorted(summaries.items()):
+            yield from PartRun(self, part, [of_parts[sender] for sender in range(len(self.parts))]).rows()
+
+
+class PartRun:
+    """One part, from its first event to its last."""
+
+    def __init__(self, place: PartPlace, part: int, summaries: Sequence[Mapping[str, TimelineSummary]]) -> None:
+        self._place = place
+        self._part = part
+        self._summaries = summaries
+        self._policy = own_policy(place.query.program.value(), place.name, place.query.policy)
+        self._runs: dict[str, TimelineRun] = {}
+        self._orders: dict[str, ArrivalOrder] = {}
+        self._firsts: dict[str, int] = {}
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels of all timelines, as rows."""
+        place, layout = self._place, self._place.layout
+        most = max(_FEWEST_EVENTS, _EVENTS_HELD // max(1, len(self._summaries[self._part])))
+        most = min(most, place.query.parcel_events)
+        for chunk in chunks_of(place.parts[self._part], place.columns, layout):
+            for partition, rows, _ in sorted_by_partition(chunk, layout):
+                for first in range(0, len(rows), _BATCH_ROWS):
+                    events = self._events(partition, rows.slice(first, _BATCH_ROWS))
+                    yield from rows_of(self._runs[partition].take(events, most))
+        for partition, run in self._runs.items():
+            yield from rows_of(run.finish(self._end(partition)))
+
+    def _events(self, partition: str, rows: pa.Table) -> Events:
+        layout = self._place.layout
+        if partition not in self._runs:
+            self._begin(partition)
+        events = layout.events(partition, rows, self._firsts[partition])
+        if partition in self._orders:
+            self._orders[partition].check(events)
+        self._firsts[partition] += len(rows)
+        return events
+
+    def _begin(self, partition: str) -> None:
+        earlier = [of_part[partition] for of_part in self._summaries[: self._part] if partition in of_part]
+        carry, steps = Carry(), ArrivalSteps()
+        for summary in earlier:
+            carry, steps = summary.scan.after(carry, self._policy), steps.after(summary.steps)
+        place = self._place
+        beginning = Beginning(carry, carry.arrival, self._part << 32) if earlier else None
+        self._runs[partition] = TimelineRun(place.query, (place.name, partition), beginning)
+        self._firsts[partition] = steps.events
+        if place.layout.ordered:
+            self._orders[partition] = ArrivalOrder(place.layout.input, partition, steps)
+
+    def _end(self, partition: str) -> PartitionEnd:
+        later = (of_part[partition] for of_part in self._summaries[self._part + 1 :] if partition in of_part)
+        following = next(later, None)
+        if following is None:
+            return PartitionEnd(0, 0, END_OF_TIME, complete=True)
+        return PartitionEnd(0, 0, following.steps.first)
+
+
+# which files
+# ------------------------------------------------------------------------------------------------------
+
+
+def places_for(
+    layout: Layout, files: ParquetFiles, query: QueryOnShards, name: str, tasks: int
+) -> tuple[SummaryPlace, PartPlace] | None:
+    """Return what sums up and reads the parts of files; None if they are not in order, or the query does not allow it.
+
+    Args:
+        name: of the input in the program.
+        tasks: how many run at once.
+    """
+    program = query.program.value()
+    mention = program.reading(name).mention
+    # Rows that do not fit CREATE TABLE, or have a value that no type can represent, are found in all columns alone.
+    if layout.fields is None or layout.order is None or mention.over or mention.declared is not None:
+        return None
+    need = program.need(name)
+    by_time = program.need_of_time(name)
+    if need.record or by_time.record or by_time.metadata:
+        return None
+    parts = parts_of(files.groups, tasks, closed=layout.numbered)
+    if parts is None:
+        return None
+    alias_of = {column.lower(): f"field{place}" for place, column in enumerate(layout.fields)}
+    paths = [
+        path
+        for low, path in need.paths.items()
+        if low in by_time.paths or len(path) > 1 or alias_of.get(low[0]) in files.unproven
+    ]
+    fields = tuple(
+        dict.fromkeys(column for path in paths for column in layout.fields if column.lower() == path[0].lower())
+    )
+    aliases = {alias_of[column.lower()]: f"field{place}" for place, column in enumerate(fields)}
+    columns = tuple(
+        replace(column, alias=aliases.get(column.alias, column.alias))
+        for column in files.columns
+        if column.alias in aliases or not column.alias.startswith("field")
+    )
+    narrow = replace(layout, fields=fields, details=(), order=layout.order[:1])
+    times = Times(narrow, columns, tuple(paths))
+    return SummaryPlace(query, name, times, parts), PartPlace(query, name, layout, files.columns, parts)

@@ -1,0 +1,33 @@
+"""The carry after a run of events follows from its summary, whatever was before it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ordering.logs import Event, columns, cuts, extreme_logs, extreme_policies, logs, policies
+from tidegate import ordering
+from tidegate.ordering import Carry, Policy, ScanSummary
+
+
+@given(st.data(), logs(), policies)
+def test_carries_follow_from_summaries(data: st.DataObject, events: list[Event], policy: Policy) -> None:
+    _check(data, events, policy)
+
+
+@given(st.data(), extreme_logs, extreme_policies)
+def test_carries_follow_from_summaries_at_the_ends_of_int64(
+    data: st.DataObject, events: list[Event], policy: Policy
+) -> None:
+    _check(data, events, policy)
+
+
+def _check(data: st.DataObject, events: list[Event], policy: Policy) -> None:
+    times, arrivals, valid = columns(events)
+    begin = Carry(*data.draw(st.tuples(st.integers(-50, 200), st.integers(-50, 200)), label="carry"))
+    carry = scanned = begin
+    whole = ScanSummary()
+    for start, stop in cuts(data, len(events)):
+        part = ScanSummary.of(times[start:stop], arrivals[start:stop], policy, valid[start:stop])
+        _, scanned = ordering.scan(times[start:stop], arrivals[start:stop], scanned, policy, valid[start:stop])
+        carry, whole = part.after(carry, policy), whole.then(part, policy)
+        assert carry == scanned
+    assert whole.after(begin, policy) == scanned
