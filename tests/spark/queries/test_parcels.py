@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
 from tests.job.equality import EPOCH
 from tests.job.logs import prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
@@ -48,3 +53,13 @@ def test_a_large_parcel_travels_in_pieces() -> None:
     found = [*parcels_in(batches)]
     assert [one.number for one in found] == [0, 1, 2, 3]
     assert found[3].content == large.content
+
+
+@pytest.mark.parametrize("distinct", [3, 200, 100_000])
+def test_texts_of_a_parcel_are_the_same_whether_many_are_alike_or_not(distinct: int) -> None:
+    texts = pa.array([None if n % 7 == 0 else f"é-{n % distinct}" for n in range(3000)], pa.large_string()).slice(1)
+    content: Any = {"few": pa.array(["a", None], pa.large_string()), "many": texts}
+    rows = pa.Table.from_batches(list(rows_of([Parcel(0, 1, "s", 0, content)])))
+    (back,) = parcels_in(rows.to_batches())
+    assert back.content == content
+    assert (rows.nbytes < 12_000) == (distinct < 1000)

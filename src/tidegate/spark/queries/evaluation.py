@@ -18,6 +18,7 @@ from tidegate.engine import ResultRows
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.prepare.loading import Job
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
+from tidegate.spark.queries.data_error_shares import DataErrorShares
 from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in, type_of_column
 from tidegate.spark.queries.history import (
     Bounds,
@@ -53,6 +54,8 @@ def sql(
     functions: Mapping[str, Any] | None = None,
     input_limits: Mapping[str, Any] | InputLimits | None = None,
     shards: int | None = None,
+    data_error_warning_share: float = 0.1,
+    data_error_stop_share: float = 1,
 ) -> DataFrame:
     """Evaluate a Stream Analytics query over history: the rows that a live job produced from the same events.
 
@@ -77,6 +80,10 @@ def sql(
         functions: by the name after ``udf.`` or ``uda.``: a Python function, a class, or a section of the job file.
         input_limits: the section of the job file.
         shards: how many parts the state is divided into; by default, as many as Spark can work on at once.
+        data_error_warning_share: the tasks log a warning, on the standard error of their executors, if more than this
+            share of the events that one reads of a partition was adjusted or rejected, for each kind of data error;
+            1: never. `rejected` returns such events.
+        data_error_stop_share: the same, but the query ends with an error.
 
     Raises:
         JobError: an argument is wrong, or does not fit the query.
@@ -90,6 +97,9 @@ def sql(
     wanted = output_of(job, output, _CALLER)
     if shards is not None and shards < 1:
         raise JobError(f"{_CALLER}: shards is 1 or more, got {shards!r}")
+    for name, share in (("warning", data_error_warning_share), ("stop", data_error_stop_share)):
+        if not 0 <= share <= 1:
+            raise JobError(f"{_CALLER}: data_error_{name}_share is between 0 and 1, got {share!r}")
     bounds = Bounds.of(job.program, job.policy, time_of("start", start, _CALLER), time_of("until", until, _CALLER))
     logs = open_logs_of(job, frames)
     try:
@@ -99,7 +109,8 @@ def sql(
         timelines = timelines_of(logs, bounds)
     finally:
         _close(logs)
-    on_shards = query_on_shards(job, sharding_of(spark, job.program.sharded(), shards), bounds)
+    shares = DataErrorShares(data_error_warning_share, data_error_stop_share)
+    on_shards = query_on_shards(job, sharding_of(spark, job.program.sharded(), shards), bounds, shares)
     return results(spark, on_shards, frames, timelines, bounds, struct, columns)
 
 

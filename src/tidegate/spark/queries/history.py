@@ -34,6 +34,7 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.emission import Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
+from tidegate.spark.queries.data_error_shares import DataErrorShares
 from tidegate.spark.queries.file_parts import SUMMARIES, PartPlace, SummaryPlace, places_for
 from tidegate.spark.queries.frame_events import (
     ArrivalOrder,
@@ -387,7 +388,10 @@ def _timestamp(ticks: int) -> Any:
     return functions.timestamp_micros(functions.lit(-(-ticks // 10)))
 
 
-def query_on_shards(job: Job, sharding: Sharding, bounds: Bounds) -> QueryOnShards:
+def query_on_shards(
+    job: Job, sharding: Sharding, bounds: Bounds, data_errors: DataErrorShares | None = None
+) -> QueryOnShards:
     """Return a job's query as executors get it."""
     program = SharedProgram.of(job.program.sharded())
-    return QueryOnShards(program, job.policy, sharding, bounds.start, bounds.until)
+    shares = data_errors or DataErrorShares()
+    return QueryOnShards(program, job.policy, sharding, bounds.start, bounds.until, data_errors=shares)

@@ -11,10 +11,12 @@ looks one batch ahead, a parcel advances its timeline to the arrival of the next
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,7 @@ from tidegate.job.runtime.emission import OPEN_END, AnyCarry, Reached, Timeline,
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import DATA_ERRORS, INVALID_TIMESTAMP, NO_TIME, Policy
+from tidegate.spark.queries.data_error_shares import DataErrorCount
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
@@ -50,6 +53,9 @@ _PIECE_BYTES = 32_768
 
 _NO_READABLE_TIME = DATA_ERRORS[INVALID_TIMESTAMP]
 _FEWEST_WITHOUT_TIME = 100
+
+# Texts are alike if there are few distinct ones among the first.
+_FEWEST_TEXTS, _MOST_DISTINCT = 1024, 256
 
 HEADER = -1
 """The number of a header."""
@@ -75,7 +81,7 @@ class Parcel:
 def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
     """Yield parcels as rows, a large one in pieces."""
     for parcel in parcels:
-        pieces = pieces_of(memoryview(pickle.dumps(parcel.content, protocol=5)))
+        pieces = pieces_of(_pickled(parcel.content))
         count = len(pieces)
         columns = [
             pa.array([parcel.shard] * count, pa.int32()),
@@ -86,6 +92,31 @@ def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
             pa.array(pieces, pa.binary()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles texts of which many are alike as a dictionary: all that a parcel holds passes through Java."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not pa.LargeStringArray or len(value) < _FEWEST_TEXTS:
+            return NotImplemented
+        if len(value[:_FEWEST_TEXTS].unique()) > _MOST_DISTINCT:
+            return NotImplemented
+        encoded = value.dictionary_encode()
+        if 4 * len(encoded.dictionary) > len(value):
+            return NotImplemented
+        kind = pa.uint16() if len(encoded.dictionary) < 2**16 else pa.int32()
+        return _texts, (encoded.indices.cast(kind), encoded.dictionary)
+
+
+def _texts(indices: pa.Array, distinct: pa.LargeStringArray) -> pa.LargeStringArray:
+    return distinct.take(indices)
+
+
+def _pickled(content: Delivery | dict[Timeline, Reached]) -> memoryview:
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5).dump(content)
+    return stream.getbuffer()
 
 
 def pieces_of(blob: memoryview) -> list[memoryview]:
@@ -158,7 +189,7 @@ class TimelineRun:
         self._timeline = timeline
         self._sender = f"{timeline[0]}/{timeline[1]}"
         self._program: Program = query.program.value()
-        self._is_first = beginning is None
+        self._is_whole = self._is_first = beginning is None
         self._begun = not self._is_first
         self._carry: AnyCarry = self._program.new_carry(timeline[0])
         self._number, self._key = 0, NO_TIME
@@ -166,9 +197,12 @@ class TimelineRun:
             self._carry, self._key, self._number = beginning.carry, beginning.key, beginning.number
         self._held: list[Events] = []
         self._held_count = 0
+        shares = query.data_errors
+        self._data_errors = DataErrorCount(timeline, shares) if shares.counts else None
 
     @property
     def policy(self) -> Policy:
+        """By which the timeline is stamped."""
         return self._query.policy
 
     def parcels(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[Parcel]:
@@ -200,12 +234,17 @@ class TimelineRun:
 
         Args:
             end: the end of the log; of a part, its ``end`` is not used.
+
+        Raises:
+            InputError: the events cannot be read, or too many of them cannot be used as they are.
         """
         piece = self._last_piece(end)
         if piece is not None:
             yield from self._of_piece(*piece)
         elif not self._begun:
             yield from self._without_events(end)
+        if self._data_errors is not None:
+            self._data_errors.check(are_all=self._is_whole and end.complete)
 
     def data_errors(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], list[DataError]]]:
         """Yield the events, some at a time, each with every data error among them; see `parcels`."""
@@ -294,7 +333,10 @@ class TimelineRun:
             yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: there})
 
     def _of_events(self, held: list[Events], end: PartitionEnd) -> Iterator[Parcel]:
-        results = self._results(held, end, report=self._is_first, most_samples=1)
+        counts = self._data_errors is not None
+        results = self._results(held, end, report=self._is_first or counts, most_samples=1)
+        if self._data_errors is not None:
+            self._data_errors.add(results[0])
         if self._is_first:
             self._is_first = False
             self._check_times(results[0])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.engine import Program
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+from tidegate.spark.queries.data_error_shares import DataErrorShares
 
 _PROGRAMS: dict[str, Program] = {}
 _MOST_PROGRAMS = 32
@@ -51,6 +52,7 @@ class QueryOnShards:
         start: ticks; the output start time.
         until: ticks; only results before this time are wanted.
         parcel_events: how many events of a timeline travel together.
+        data_errors: how many data errors are noticed.
     """
 
     program: SharedProgram
@@ -59,3 +61,4 @@ class QueryOnShards:
     start: int = NO_TIME
     until: int = END_OF_TIME
     parcel_events: int = 131_072
+    data_errors: DataErrorShares = field(default_factory=DataErrorShares)
