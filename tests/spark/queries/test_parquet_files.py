@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark import events, sql
-from tidegate.spark.queries.parquet_files import FileColumn, RowGroup, rows_of
+from tidegate.spark.queries.parquet_files import FileColumn, RowGroup, rows_of, rows_of_group
 
 pytestmark = pytest.mark.spark
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -156,3 +156,5 @@ def test_a_file_that_is_gone_or_replaced_is_named_without_a_traceback(spark: Spa
     group = RowGroup(str(tmp_path / "0.parquet"), 0, 300, 100, 1, 300)
     with pytest.raises(InputError, match="was replaced"):
         list(rows_of([group], [FileColumn("number", "number", pa.int64())]))
+    with pytest.raises(InputError, match="was replaced"):
+        rows_of_group(group, [FileColumn("number", "number", pa.int64())])

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +30,7 @@ from tidegate.spark.queries.frame_runs import RunsPlace
 from tidegate.spark.queries.parcels import in_one_line
 
 _MOST_FILES = 256
+_FOOTERS_HELD = 16
 _MOST_ROWS_A_TASK = 8_000_000
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 << 20
@@ -187,10 +190,22 @@ def rows_of_group(group: RowGroup, columns: Sequence[FileColumn]) -> pa.Table:
     Raises:
         InputError: the file cannot be read, or was replaced since the query was planned.
     """
-    with _read_errors(group.path), pq.ParquetFile(group.path, coerce_int96_timestamp_unit="us") as file:
+    with _read_errors(group.path), _opened(group.path) as file:
         _check_unchanged(group, file)
         table = file.read_row_group(group.number, _names_in_files(columns), use_threads=False)
         return pa.table({column.alias: table.column(column.name).cast(column.type) for column in columns})
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    """Open a file, whose footer is read once for all of its row groups."""
+    status = os.stat(path)
+    metadata = _footer(path, status.st_mtime_ns, status.st_size)
+    return pq.ParquetFile(path, metadata=metadata, coerce_int96_timestamp_unit="us")
+
+
+@lru_cache(_FOOTERS_HELD)
+def _footer(path: str, modified_ns: int, size: int) -> pq.FileMetaData:
+    return pq.read_metadata(path)
 
 
 def _names_in_files(columns: Sequence[FileColumn]) -> list[str]:
