@@ -5,6 +5,8 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+// How long a scenario waits for what is sure to come, however busy the machine is; PATIENCE_S of tests/patience.py.
+export const PATIENCE_MS = 100000;
 const WIDTHS = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
 
 /** Move the focus to what begins with a name, and matches a selector, with Tab alone, as somebody without a mouse does. */
@@ -41,8 +43,8 @@ export class Visit {
     const problems = [];
     const context = await this.browser.newContext({ viewport: WIDTHS.wide, baseURL: this.url, acceptDownloads: true });
     const page = await context.newPage();
-    page.setDefaultTimeout(20000);
-    page.setDefaultNavigationTimeout(60000); // a busy machine takes long to load the engine
+    page.setDefaultTimeout(PATIENCE_MS);
+    page.setDefaultNavigationTimeout(PATIENCE_MS);
     // A refusal that a scenario asks for is logged by the browser too: it names the status it expects.
     const expected = new Set();
     page.on("console", (message) => {

@@ -1,6 +1,6 @@
 // Names, events, jobs and circumstances that a page must bear.
 // node hostile_pages.mjs '{"url": …, "chromiumPath": …, "pictures": …}'
-import { Visit } from "./browser.mjs";
+import { PATIENCE_MS, Visit } from "./browser.mjs";
 
 const settings = JSON.parse(process.argv[2]);
 const visit = await Visit.begin(settings);
@@ -71,7 +71,7 @@ await visit.run("hub-goes-away", async (page) => {
 
 await visit.run("two-tabs", async (page, expect) => {
   const other = await page.context().newPage();
-  other.setDefaultTimeout(20000);
+  other.setDefaultTimeout(PATIENCE_MS);
   for (const tab of [page, other]) {
     await tab.goto("/jobs/many");
     await tab.locator(".cm-content").click();

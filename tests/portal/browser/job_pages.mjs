@@ -1,6 +1,6 @@
 // Opens every page of a job, and does what the page is for.
 // node job_pages.mjs '{"url": …, "chromiumPath": …, "pictures": …}'
-import { Visit } from "./browser.mjs";
+import { PATIENCE_MS, Visit } from "./browser.mjs";
 
 const settings = JSON.parse(process.argv[2]);
 const visit = await Visit.begin(settings);
@@ -149,7 +149,7 @@ await visit.run("start", async (page, expect) => {
   await page.reach("Start");
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: "Stop" }).waitFor();
-  for (let turn = 0; turn < 40 && (await text(page, "#state")) !== "Running"; turn++) {
+  for (let turn = 0; turn < 200 && (await text(page, "#state")) !== "Running"; turn++) {
     await page.waitForTimeout(500);
     await page.reload();
   }
@@ -158,7 +158,7 @@ await visit.run("start", async (page, expect) => {
 
 await visit.run("event-ordering", async (page, expect) => {
   await page.goto("/jobs/tolls-job/event-ordering");
-  await page.locator("#effects .figure").first().waitFor({ timeout: 30000 });
+  await page.locator("#effects .figure").first().waitFor({ timeout: PATIENCE_MS });
   const before = await text(page, "#effects");
   await page.locator("#late").focus();
   for (let turn = 0; turn < 4; turn++) await page.keyboard.press("ArrowRight");
@@ -169,9 +169,9 @@ await visit.run("event-ordering", async (page, expect) => {
   await page.checkAndPicture("event-ordering");
   const late = await text(page, "#late-value");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.waitForFunction((value) => document.querySelector("#save-ordering")?.disabled && document.querySelector("#late-value").textContent === value, late, { timeout: 30000 });
+  await page.waitForFunction((value) => document.querySelector("#save-ordering")?.disabled && document.querySelector("#late-value").textContent === value, late, { timeout: PATIENCE_MS });
   expect((await text(page, "#ordering")).includes(`Now: late ${parseInt(late, 10)}`), "the saved tolerance is the job's own now");
-  for (let turn = 0; turn < 60 && (await text(page, "#state")) !== "Running"; turn++) {
+  for (let turn = 0; turn < 200 && (await text(page, "#state")) !== "Running"; turn++) {
     await page.waitForTimeout(500);
     await page.reload();
   }
@@ -180,9 +180,9 @@ await visit.run("event-ordering", async (page, expect) => {
 
 await visit.run("monitor", async (page, expect) => {
   await page.goto("/jobs/tolls-job/monitor");
-  await page.locator("#timelines tbody tr").first().waitFor({ timeout: 30000 });
+  await page.locator("#timelines tbody tr").first().waitFor({ timeout: PATIENCE_MS });
   await page.getByRole("button", { name: "Draw" }).click();
-  await page.locator("#picture circle").first().waitFor({ timeout: 30000 });
+  await page.locator("#picture circle").first().waitFor({ timeout: PATIENCE_MS });
   expect((await page.locator("#picture path.watermark").count()) > 0, "the watermarks are drawn");
   await page.locator("#touched summary").click();
   await page.locator("#touched button").first().click();
@@ -197,9 +197,9 @@ await visit.run("monitor", async (page, expect) => {
   await page.mouse.up();
   await page.waitForFunction(() => !document.getElementById("zoom-out").disabled);
   await page.getByRole("button", { name: "Whole picture" }).click();
-  await page.locator("#charts canvas").nth(1).waitFor({ timeout: 30000 });
+  await page.locator("#charts canvas").nth(1).waitFor({ timeout: PATIENCE_MS });
   // Each partition has a row on both maps, and the pointer says what is there.
-  await page.locator("#maps canvas").nth(1).waitFor({ timeout: 40000 });
+  await page.locator("#maps canvas").nth(1).waitFor({ timeout: PATIENCE_MS });
   const first = page.locator("#maps .chart").first();
   await first.locator(".heat-value", { hasText: /Now: largest delay .* tolls\/[01]/ }).waitFor();
   const { width, height } = await first.locator(".u-over").boundingBox();
@@ -251,7 +251,7 @@ await visit.run("stop-and-delete", async (page, expect) => {
   await page.goto("/jobs/tolls-job");
   await page.reach("Stop");
   await page.keyboard.press("Enter");
-  for (let turn = 0; turn < 40 && (await text(page, "#state")) !== "Stopped"; turn++) {
+  for (let turn = 0; turn < 200 && (await text(page, "#state")) !== "Stopped"; turn++) {
     await page.waitForTimeout(500);
     await page.reload();
   }

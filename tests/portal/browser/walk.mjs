@@ -1,6 +1,6 @@
 // What somebody who knows Stream Analytics does on a first day, from signing in to deleting the job; clicks are counted.
 // node walk.mjs '{"away": …, "key": …, "chromiumPath": …, "pictures": …, "table": …}'
-import { Visit } from "./browser.mjs";
+import { PATIENCE_MS, Visit } from "./browser.mjs";
 
 const settings = JSON.parse(process.argv[2]);
 const visit = await Visit.begin({ ...settings, url: settings.away });
@@ -21,7 +21,7 @@ await visit.run("walk", async (page, expect) => {
   const button = (name, within = page) => within.getByRole("button", { name, exact: true });
   const dialog = page.locator("dialog[open]");
   const tab = (name) => page.locator("nav.tabs").getByRole("link", { name });
-  const state = async (wanted) => page.locator("#state", { hasText: wanted }).waitFor({ timeout: 60000 });
+  const state = async (wanted) => page.locator("#state", { hasText: wanted }).waitFor({ timeout: PATIENCE_MS });
   const write = async (query) => {
     await click(page.locator("#query-editor"));
     await page.keyboard.press("Control+A");
@@ -72,7 +72,7 @@ GROUP BY t.booth, TumblingWindow(second, 2)`;
   done("make a job with two inputs and a table");
 
   await click(button("Test query"));
-  await page.locator("#test-status", { hasText: " ms over" }).waitFor({ timeout: 40000 });
+  await page.locator("#test-status", { hasText: " ms over" }).waitFor({ timeout: PATIENCE_MS });
   await page.checkAndPicture("walk-test");
   done("test it");
 
@@ -82,16 +82,16 @@ GROUP BY t.booth, TumblingWindow(second, 2)`;
   done("start it");
 
   await click(tab("Monitor"));
-  await page.locator("#charts canvas").first().waitFor({ timeout: 40000 });
+  await page.locator("#charts canvas").first().waitFor({ timeout: PATIENCE_MS });
   await page.checkAndPicture("walk-monitor");
   done("watch it");
 
   await click(tab("Event ordering"));
-  await page.locator("#late-s:enabled").waitFor({ timeout: 40000 });
+  await page.locator("#late-s:enabled").waitFor({ timeout: PATIENCE_MS });
   await page.locator("#late-s").fill("7");
-  await page.locator("#save-ordering:enabled").waitFor({ timeout: 40000 });
+  await page.locator("#save-ordering:enabled").waitFor({ timeout: PATIENCE_MS });
   await click(button("Save"));
-  await page.getByText("Now: late 7").waitFor({ timeout: 40000 });
+  await page.getByText("Now: late 7").waitFor({ timeout: PATIENCE_MS });
   await state("Running");
   done("change its tolerances");
 
@@ -99,11 +99,11 @@ GROUP BY t.booth, TumblingWindow(second, 2)`;
   await page.locator("#query-editor").waitFor();
   // Plates are no numbers: each car is a conversion error.
   await save(first.replace("COUNT(*)", "COUNT(CAST(t.plate AS bigint))"));
-  await page.waitForFunction(() => document.querySelectorAll("#versions tbody tr").length >= 2 || (location.reload(), false), null, { polling: 2000, timeout: 60000 });
+  await page.waitForFunction(() => document.querySelectorAll("#versions tbody tr").length >= 2 || (location.reload(), false), null, { polling: 2000, timeout: PATIENCE_MS });
   done("change its query with a diff");
 
   await click(tab("Errors and logs"));
-  for (let turn = 0; turn < 30 && !(await page.locator("#errors-title").locator("xpath=../..").locator("tbody tr", { hasText: "plate" }).count()); turn++) {
+  for (let turn = 0; turn < 200 && !(await page.locator("#errors-title").locator("xpath=../..").locator("tbody tr", { hasText: "plate" }).count()); turn++) {
     await page.waitForTimeout(1000);
     await page.reload();
   }
