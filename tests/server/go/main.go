@@ -377,6 +377,8 @@ func newWorker(a *asked) (*worker, error) {
 	}
 	ctx, cancel := context.WithCancel(background)
 	w := &worker{owned: map[string]bool{}, client: client, cancel: cancel}
+	// A call that ends too soon has no time to connect again.
+	wait := cmp.Or(time.Duration(a.WithinS*float64(time.Second)), 200*time.Millisecond)
 	w.done.Add(1)
 	go func() {
 		defer w.done.Done()
@@ -387,7 +389,7 @@ func newWorker(a *asked) (*worker, error) {
 	go func() {
 		for partition := processor.NextPartitionClient(ctx); partition != nil; partition = processor.NextPartitionClient(ctx) {
 			w.done.Add(1)
-			go w.process(ctx, partition)
+			go w.process(ctx, partition, wait)
 		}
 	}()
 	return w, nil
@@ -409,13 +411,13 @@ func (w *worker) own(partition string, owned bool) {
 	}
 }
 
-func (w *worker) process(ctx context.Context, partition *azeventhubs.ProcessorPartitionClient) {
+func (w *worker) process(ctx context.Context, partition *azeventhubs.ProcessorPartitionClient, wait time.Duration) {
 	defer w.done.Done()
 	defer partition.Close(background)
 	w.own(partition.PartitionID(), true)
 	defer w.own(partition.PartitionID(), false)
 	for ctx.Err() == nil {
-		brief, done := context.WithTimeout(ctx, 200*time.Millisecond)
+		brief, done := context.WithTimeout(ctx, wait)
 		events, err := partition.ReceiveEvents(brief, 100, nil)
 		done()
 		for _, event := range events {
