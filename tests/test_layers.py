@@ -339,7 +339,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "spark/queries",
         "job",
         "job/run",
-        "job/runtime",
         "connectors/inputs",
         "connectors/outputs",
         "connectors/model",

@@ -376,12 +376,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "spark/sink_options",
         "spark/sink_rows",
     ),
-    "tests/spark/test_source.py": ("spark/read_limits",),
+    "tests/spark/test_source.py": ("spark/streaming/read_limits",),
     "tests/spark/test_questions.py": ("cli/job/verify",),
     "tests/spark/streaming/test_steps.py": ("spark/streaming/parts",),
     "tests/spark/test_stream_writer.py": (
         "spark/stream_run",
-        "spark/streaming/progress",
         "spark/streaming/result_tables",
         "spark/streaming/sinks",
     ),

@@ -31,6 +31,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundServer]:
         "history",
         "filtered",
         "begun",
+        "of-spark",
     )
     sinks = ("columns", "names", "spread", "large", "transaction", "order", "uuid", "from", "to", "refused")
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in (*names, *(f"sink-{name}" for name in sinks)))

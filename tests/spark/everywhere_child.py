@@ -22,10 +22,16 @@ QUERY = """SELECT i.id % 10 AS k, COUNT(*) AS n INTO o FROM i GROUP BY i.id % 10
 
 def counted(spark: SparkSession, folder: str) -> tuple[int, int] | None:
     """Return how many events the files of a query count, and for how many keys; None while there are none."""
-    if not list(Path(folder).glob("*.parquet")):
+    if not batches(folder):
         return None
     (row,) = spark.read.parquet(folder).selectExpr("sum(n)", "count(DISTINCT k)").collect()
-    return row[0], row[1]
+    # Spark's first batch is empty if there was nothing yet.
+    return row[0] or 0, row[1]
+
+
+def batches(folder: str) -> int:
+    """Return how many batches Spark has written; before it has, it does not read their files."""
+    return len([path for path in Path(folder, "_spark_metadata").glob("*") if path.name.isdecimal()])
 
 
 if __name__ == "__main__":
@@ -66,8 +72,8 @@ if __name__ == "__main__":
                     assert running.isActive, running.exception()
                     time.sleep(0.1)
                     # Spark counts only when there is more to count.
-                    if (files := len(list(Path(counts).glob("*.parquet")))) > read:
-                        read, found = files, counted(spark, counts)
+                    if (written := batches(counts)) > read:
+                        read, found = written, counted(spark, counts)
                 running.stop()
             else:
                 # A restart adds nothing.

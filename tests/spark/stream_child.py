@@ -18,7 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
-from tidegate.spark import ResultStreamWriter, StreamingQuery, stream
+from tidegate.spark import EvaluatedQuery, ResultStreamWriter, stream
 
 QUERY = """SELECT System.Timestamp() AS window_end, device, COUNT(*) AS n, SUM(x) AS total INTO counts
 FROM i TIMESTAMP BY t GROUP BY device, TumblingWindow(second, 10)"""
@@ -52,7 +52,7 @@ def append_to_delta(table: str) -> Any:
     return append
 
 
-def started(writer: ResultStreamWriter, sink: str, target: str) -> StreamingQuery:
+def started(writer: ResultStreamWriter, sink: str, target: str) -> EvaluatedQuery:
     """The query, with a sink of a kind."""
     match sink:
         case "parquet":

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from tests.spark.publishing import publish
 from tidegate.connectors.inputs.hub_log import Segments
 from tidegate.server import BackgroundServer
-from tidegate.spark.read_limits import BATCHES_CAN_BE_LIMITED
+from tidegate.spark.streaming.read_limits import BATCHES_CAN_BE_LIMITED
 
 pytestmark = pytest.mark.spark
 

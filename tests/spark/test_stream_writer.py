@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
+from tests.spark.publishing import publish
 from tidegate.job import JobError
+from tidegate.server import BackgroundServer
 from tidegate.spark import (
     CheckpointMismatch,
+    EvaluatedQuery,
     ResultStreamWriter,
-    StreamingQuery,
     StreamingQueryFailed,
     UnknownFormat,
     stream,
@@ -88,39 +91,46 @@ def test_files_are_partitioned_and_formatted_by_options(
     query = counting().partitionBy("device").start(str(out), format="csv", header=True)
     query.awaitTermination(3 * PATIENCE_S)
     assert total(spark.read.csv(str(out), header=True, inferSchema=True)) == (WINDOWS, EVENTS)
-    assert [path.name for path in out.iterdir() if path.is_dir() and path.name != "_tidegate"] == ["device=press"]
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {"device=press", "_spark_metadata"}
 
 
-def test_a_function_gets_steps_that_count_from_0(spark: SparkSession, counting: Counting) -> None:
+def test_a_function_gets_batches_that_count_from_0(counting: Counting) -> None:
     seen: list[tuple[int, int]] = []
-
-    def take(rows: DataFrame, step: int) -> None:
-        assert rows.sparkSession is spark
-        seen.append((step, total(rows)[1]))
-
-    counting().foreachBatch(take).start().awaitTermination(3 * PATIENCE_S)
-    assert [step for step, _ in seen] == list(range(len(seen)))
-    assert len(seen) >= 4
+    counting().foreachBatch(lambda rows, batch: seen.append((batch, total(rows)[1]))).start().awaitTermination(
+        3 * PATIENCE_S
+    )
+    assert [batch for batch, _ in seen] == list(range(len(seen)))
     assert sum(events for _, events in seen) == EVENTS
 
 
-def test_a_function_that_fails_ends_the_query_and_gets_the_same_step_again(counting: Counting) -> None:
+def test_a_function_that_fails_ends_the_query_and_gets_the_same_batch_again(counting: Counting) -> None:
     seen: list[tuple[int, list[Any]]] = []
 
-    def take(rows: DataFrame, step: int) -> None:
-        seen.append((step, rows.collect()))
-        if len(seen) == 2:
+    def take(rows: DataFrame, batch: int) -> None:
+        seen.append((batch, rows.collect()))
+        if len(seen) == 1:
             raise ConnectionError("the database is down")
 
-    query = counting().foreachBatch(take).start()
+    query = counting(placement="process").foreachBatch(take).start()
     with pytest.raises(StreamingQueryException, match="ConnectionError: the database is down"):
         query.awaitTermination(3 * PATIENCE_S)
     assert "the database is down" in str(query.exception())
-    counting().foreachBatch(take).start().awaitTermination(3 * PATIENCE_S)
-    assert [step for step, _ in seen[:4]] == [0, 1, 1, 2]
-    assert seen[1] == seen[2]
-    rows = [row for step, rows in dict(seen).items() for row in rows]
+    counting(placement="process").foreachBatch(take).start().awaitTermination(3 * PATIENCE_S)
+    assert [batch for batch, _ in seen[:2]] == [0, 0]
+    assert seen[0] == seen[1]
+    rows = [row for batch, rows in dict(seen).items() for row in rows]
     assert (len(rows), sum(row["n"] for row in rows)) == (WINDOWS, EVENTS)
+
+
+def test_a_function_is_called_with_each_row(counting: Counting, tmp_path: Path) -> None:
+    out = tmp_path / "rows"
+
+    def keep(row: Any) -> None:
+        with out.open("a") as file:
+            file.write(f"{row.n}\n")
+
+    counting(placement="process").foreach(keep).start().awaitTermination(3 * PATIENCE_S)
+    assert sum(map(int, out.read_text().split())) == EVENTS
 
 
 def test_a_table_is_created_and_appended_to(spark: SparkSession, counting: Counting) -> None:
@@ -131,29 +141,77 @@ def test_a_table_is_created_and_appended_to(spark: SparkSession, counting: Count
     spark.sql("DROP TABLE counted")
 
 
-def test_memory_the_console_and_progress(spark: SparkSession, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    query = stream(spark, COUNT, inputs={"i": str(log)}).format("memory").queryName("in_memory").start()
+class Heard(StreamingQueryListener):
+    """What a listener of Spark hears of queries, by their names."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int]] = []
+        self.ended: list[str | None] = []
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is kept of it."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.rows.append((event.progress.name, event.progress.numInputRows))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing is kept of it."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.ended.append(event.exception)
+
+
+def test_it_is_a_query_of_spark_with_sparks_progress_listeners_and_list(
+    spark: SparkSession, hub: BackgroundServer
+) -> None:
+    heard = Heard()
+    spark.streams.addListener(heard)
+    spark.streams.resetTerminated()
+    query = (
+        stream(
+            spark,
+            "SELECT n INTO counts FROM i",
+            inputs={"i": {"connectionString": hub.connection_string, "eventHub": "of-spark"}},
+            schema="n bigint",
+            placement="process",
+        )
+        .format("memory")
+        .queryName("of_spark")
+        .start()
+    )
+    try:
+        assert isinstance(query, StreamingQuery)
+        assert [one.name for one in spark.streams.active] == ["of_spark"]
+        assert spark.streams.get(query.id).runId == query.runId
+        publish(hub.connection_string, "of-spark", [{"n": n} for n in range(5)])
+        eventually(lambda: spark.table("of_spark").count() == 5)
+        query.processAllAvailable()
+        eventually(lambda: sum(rows for name, rows in heard.rows if name == "of_spark") == 5)
+        progress = query.lastProgress
+        assert isinstance(progress, StreamingQueryProgress)
+        assert json.loads(progress.sources[0].endOffset)["steps"] >= 1
+        assert sum(one.numInputRows for one in query.recentProgress) == 5
+        assert sum(report["numInputRows"] for report in query.evaluation) == 5
+        assert query.watermark is not None
+        assert query.watermark in query._repr_html_()
+        assert spark.streams.awaitAnyTermination(1) is False
+    finally:
+        # Spark's own object, not that of `stream`.
+        for one in spark.streams.active:
+            one.stop()
+    assert query.awaitTermination(PATIENCE_S)
+    eventually(lambda: heard.ended == [None])
+    spark.streams.removeListener(heard)
+    spark.streams.resetTerminated()
+
+
+def test_memory_and_the_console_keep_nothing(spark: SparkSession, log: Path) -> None:
+    query = stream(spark, COUNT, inputs={"i": str(log)}, placement="process").format("memory").queryName("kept").start()
     query.processAllAvailable()
-    assert total(spark.table("in_memory")) == (WINDOWS, EVENTS)
-    progress = query.lastProgress
-    assert isinstance(progress, StreamingQueryProgress)
-    assert (progress.name, progress.batchId, progress.numInputRows) == ("in_memory", 0, EVENTS)
-    assert progress.sink.numOutputRows == WINDOWS
-    source = progress.sources[0]
-    assert [json.loads(one) for one in (source.startOffset, source.endOffset, source.latestOffset)] == [
-        {"0": 0, "1": 0},
-        {"0": 500, "1": 500},
-        {"0": 500, "1": 500},
-    ]
-    assert source.numInputRows == EVENTS
-    assert progress.stateOperators == [], "Spark's counts of state stores are not those of shards"
-    assert progress.observedMetrics["tidegate.state"]["bytes"] >= 0
-    assert progress.sources[0].description == "Tidegate[recorded: i]"
-    assert query.recentProgress == [progress]
-    query.stop()
-    shown = stream(spark, COUNT, inputs={"i": str(log)}).format("console").trigger(once=True).start(numRows=1)
-    shown.awaitTermination(3 * PATIENCE_S)
-    assert "Batch: 0" in capsys.readouterr().out
+    assert total(spark.table("kept")) == (WINDOWS, EVENTS)
+    assert query.awaitTermination(PATIENCE_S), "a recorded log has an end"
+    shown = stream(spark, COUNT, inputs={"i": str(log)}, placement="process").format("console").trigger(once=True)
+    assert shown.start(numRows=1).awaitTermination(3 * PATIENCE_S)
 
 
 def test_several_outputs_go_to_several_places(spark: SparkSession, counting: Counting, tmp_path: Path) -> None:
@@ -163,6 +221,12 @@ def test_several_outputs_go_to_several_places(spark: SparkSession, counting: Cou
     query = writer.output("COUNTS").format("json").start(str(tmp_path / "counts"))
     query.awaitTermination(3 * PATIENCE_S)
     assert total(spark.read.json(str(tmp_path / "counts"))) == (WINDOWS, EVENTS)
+    assert sum(fast) == 99
+    assert [*query.outputs] == ["counts", "fast"]
+    assert query is query.outputs["counts"]
+    again = counting(TWO, schema={"fast": "device string, speed int"})
+    again.output("fast").foreachBatch(lambda rows, step: fast.append(rows.count()))
+    assert again.output("counts").format("json").start(str(tmp_path / "counts")).awaitTermination(3 * PATIENCE_S)
     assert sum(fast) == 99
 
 
@@ -183,18 +247,17 @@ def test_many_rows_are_read_by_executors(spark: SparkSession, tmp_path: Path) ->
             line = {"arrival": "2026-01-01T00:00:00Z", "partition": n % 2, "body": {"n": n, "text": f"{n:040d}"}}
             file.write(json.dumps(line) + "\n")
     query = "SELECT n, text, text AS again INTO out FROM i"
-    found: list[tuple[int, int, bool]] = []
+    found: list[tuple[int, int]] = []
 
     def take(rows: DataFrame, step: int) -> None:
-        plan = rows._jdf.queryExecution().toString()
         row = rows.selectExpr("count(*)", "sum(n)").collect()[0]
-        found.append((row[0], row[1], "MapInArrow" in plan))
+        found.append((row[0], row[1]))
 
     writer = stream(
         spark, query, inputs={"i": str(many)}, placement="spark", schema="n bigint, text string, again string"
     )
     writer.foreachBatch(take).trigger(availableNow=True).start().awaitTermination(3 * PATIENCE_S)
-    assert found == [(60_000, sum(range(60_000)), True)]
+    assert found == [(60_000, sum(range(60_000)))]
 
 
 # -- stopping and mistakes ---------------------------------------------------------------------------------------------
@@ -215,7 +278,7 @@ def test_a_checkpoint_has_one_query_at_a_time_and_keeps_its_identity(
 
     first = counting().foreachBatch(take).start()
     eventually(lambda: blocking == [0])
-    with pytest.raises(JobError, match="another process is running this job"):
+    with pytest.raises(JobError, match="another query runs with the checkpoint"):
         counting().foreachBatch(take).start()
     assert first.id == "00000000-0000-4000-8000-000000000000"
     blocking.append(-1)
@@ -253,7 +316,7 @@ def test_a_stop_interrupts_what_a_function_runs_on_spark(counting: Counting) -> 
     assert stopped_within_s(query) < PROMPTLY_S
 
 
-def stopped_within_s(query: StreamingQuery) -> float:
+def stopped_within_s(query: EvaluatedQuery) -> float:
     # Within its first step, or within its write.
     time.sleep(1)
     assert query.isActive, query.exception()
@@ -268,16 +331,17 @@ def test_mistakes_are_one_line_that_says_what_to_do(spark: SparkSession, log: Pa
     def writer(query: str = COUNT, **arguments: Any) -> ResultStreamWriter:
         return stream(spark, query, inputs={"i": str(log)}, **arguments)
 
+    checkpoint = {"checkpointLocation": str(tmp_path / "y")}
     of_spark = tmp_path / "of-spark"
     (of_spark / "offsets").mkdir(parents=True)
     mistakes: list[tuple[str, Callable[[], Any]]] = [
         ("only 'append' is possible", lambda: writer().outputMode("complete")),
         ("checkpointLocation is missing", lambda: writer().format("parquet").start(str(tmp_path / "x"))),
-        ("needs a path", lambda: writer().option("checkpointLocation", str(tmp_path / "y")).format("csv").start()),
+        ("'path' is not specified", lambda: writer(placement="process").format("csv").start(**checkpoint)),
         ("belongs to a query of Structured Streaming", lambda: writer().start("x", checkpointLocation=str(of_spark))),
         ("mounted, got dbfs:/x; as a mounted folder, this one is /dbfs/x",
          lambda: writer().start("x", checkpointLocation="dbfs:/x")),
-        ("'memory'.* needs queryName", lambda: writer().format("memory").start()),
+        ("queryName must be specified for memory sink", lambda: writer().format("memory").start()),
         ("expected a time such as '10 seconds'", lambda: writer().trigger(processingTime="soon")),
         ("continuous", lambda: writer().trigger(continuous="1 second")),
         ("one of processingTime", lambda: writer().trigger()),
@@ -327,13 +391,24 @@ def test_a_checkpoint_of_another_query_is_refused_unless_its_owner_says_so(
     accepted.foreachBatch(lambda rows, step: None).start().awaitTermination(3 * PATIENCE_S)
 
 
-def test_a_query_that_has_emitted_nothing_may_change(spark: SparkSession, log: Path, tmp_path: Path) -> None:
-    for schema in ("window_end timestamp, device string, n string", "window_end timestamp, device string, n bigint"):
-        writer = stream(spark, COUNT, inputs={"i": str(log)}, schema=schema, placement="process")
-        query = writer.foreachBatch(fails).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        with pytest.raises(StreamingQueryFailed, match=r"^ZeroDivisionError: of the user") as raised:
-            query.awaitTermination(3 * PATIENCE_S)
-        assert raised.value.code == "USER_CODE_FAILED"
+def test_a_changed_query_writes_what_the_old_one_has_left_with_its_own_columns(
+    spark: SparkSession, log: Path, tmp_path: Path
+) -> None:
+    found: list[tuple[int, int]] = []
+
+    def writer(type_: str, **arguments: Any) -> ResultStreamWriter:
+        schema = f"window_end timestamp, device string, n {type_}"
+        prepared = stream(spark, COUNT, inputs={"i": str(log)}, schema=schema, placement="process", **arguments)
+        return prepared.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+
+    with pytest.raises(StreamingQueryFailed, match=r"^ZeroDivisionError: of the user") as raised:
+        writer("string").foreachBatch(fails).start().awaitTermination(3 * PATIENCE_S)
+    assert raised.value.code == "USER_CODE_FAILED"
+    with pytest.raises(CheckpointMismatch, match=r"n string, and are .*n bigint"):
+        writer("bigint").foreachBatch(fails).start()
+    changed = writer("bigint", accept_changes=True)
+    changed.foreachBatch(lambda rows, batch: found.append(total(rows))).start().awaitTermination(3 * PATIENCE_S)
+    assert found == [(WINDOWS, EVENTS)]
 
 
 def fails(rows: DataFrame, step: int) -> None:
@@ -343,9 +418,13 @@ def fails(rows: DataFrame, step: int) -> None:
 def test_events_that_are_mostly_not_used_are_warned_about(spark: SparkSession, log: Path) -> None:
     heard: list[str] = []
     query = "SELECT device INTO devices FROM i TIMESTAMP BY device"
-    writer = stream(spark, query, inputs={"i": str(log)}, placement="process", on_notice=heard.append)
+    arguments: dict[str, Any] = {"placement": "process", "on_notice": heard.append}
+    with pytest.raises(JobError, match=r"the query has no results yet, and does not determine .*: declare them"):
+        stream(spark, query, inputs={"i": str(log)}, **arguments).foreachBatch(print).trigger(once=True).start()
+    heard.clear()
+    writer = stream(spark, query, inputs={"i": str(log)}, schema="device string", **arguments)
     running = writer.foreachBatch(lambda rows, step: None).trigger(availableNow=True).start()
     running.awaitTermination(3 * PATIENCE_S)
     (said,) = heard
     assert said.startswith("input 'i': 1,000 of 1,000 events (100 %) were adjusted or rejected: InvalidInputTimeStamp")
-    assert running.status["notices"] == [said]
+    assert running.notices == [said]

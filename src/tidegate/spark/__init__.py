@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidegate.spark.session import end_java, spark_context
     from tidegate.spark.stream_writer import ResultStreamWriter, stream
     from tidegate.spark.streaming.checkpoint import CheckpointMismatch
-    from tidegate.spark.streaming.query import StreamingQuery, StreamingQueryFailed
+    from tidegate.spark.streaming.query import EvaluatedQuery, StreamingQueryFailed
     from tidegate.spark.streaming.sinks import UnknownFormat
 else:
     _find, __dir__ = lazy_names(__name__)
@@ -42,12 +42,12 @@ else:
 
 __all__ = [
     "CheckpointMismatch",
+    "EvaluatedQuery",
     "EventsOfFrame",
     "PySparkTooOld",
     "ReferenceOfFrame",
     "ResultStreamWriter",
     "SparkRunner",
-    "StreamingQuery",
     "StreamingQueryFailed",
     "UnknownFormat",
     "end_java",

@@ -31,16 +31,16 @@ from tidegate.connectors.inputs.hub_log import HubLog, HubRange
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.options import Options, Position
-from tidegate.spark.read_limits import (
+from tidegate.spark.sink import stream_writer_for, writer_for
+from tidegate.spark.source_columns import COLUMNS, record_batch
+from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
+from tidegate.spark.streaming.read_limits import (
     BATCHES_CAN_BE_LIMITED,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from tidegate.spark.sink import stream_writer_for, writer_for
-from tidegate.spark.source_columns import COLUMNS, record_batch
-from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 _BATCH_EVENTS = 16_384

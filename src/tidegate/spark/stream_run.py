@@ -1,11 +1,11 @@
-"""Runs a query of `tidegate.spark.stream` on the user's session."""
+"""Evaluates a query of `tidegate.spark.stream` on the user's session."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,14 @@ from tidegate.job import Job
 from tidegate.job.config.spark_settings import WhereRun
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.placement_policy import PlacementPolicy
-from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.run import Places, RunHooks, RunSettings, StepReport, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import check_executors, executors_for_shards, shards_for
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
-from tidegate.spark.streaming.progress import ProgressLog
 from tidegate.spark.streaming.query import QueryControl, QueryStopped
 from tidegate.spark.streaming.result_tables import AsTable, OutputTable
-from tidegate.spark.streaming.sinks import Sink
 from tidegate.spark.streaming.step_session import end_session, session_for_steps
 
 _LONGEST_END_S = 0.3
@@ -59,22 +57,23 @@ class StreamSettings:
 
 
 class StreamRun:
-    """The life of one query."""
+    """The life of the evaluation of one query."""
 
     def __init__(
         self,
         spark: SparkSession,
         job: Job,
         settings: StreamSettings,
-        log: ProgressLog,
+        run: str,
+        name: str,
         tables: Mapping[str, OutputTable],
-        sinks: Sequence[Sink],
         claim: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
+            run: a name that no other run has.
+            name: the query's, for people.
             tables: by output, what its rows become.
-            sinks: what a stop interrupts.
             claim: notes whose the checkpoint is; called once the query has it for itself, and with each output whose
                 columns become known.
         """
@@ -83,14 +82,15 @@ class StreamRun:
         self._session = session_for_steps(spark)
         self._job = job
         self._settings = settings
-        self._log = log
+        self._run = run
+        self._name = name
         self._tables = tables
-        self._sinks = sinks
         self._claim = claim
         self._thread = StepThread()
         self._placements: list[_StreamPlacement] = []
         self._is_stopping: Callable[[], bool] = lambda: False
-        self._described: int | None = None
+        self._steps = 0
+        self._described = -1
         self._shared: SharedFolder | None = None
 
     def live(self, control: QueryControl) -> None:
@@ -114,7 +114,8 @@ class StreamRun:
                 sleep=control.sleep,
             ) as opened,
         ):
-            if not is_local and settings.where is not WhereRun.PROCESS:
+            # Spark's tasks read the rows of the steps there, wherever the query runs.
+            if not is_local:
                 self._check_shared(opened.folder)
             self._claim()
             control.note_opened()
@@ -125,10 +126,11 @@ class StreamRun:
                 return stops
 
             hooks = RunHooks(
-                observers=[lambda step, totals, counts: control.note_step(step)],
+                on_step=self._count,
+                observers=[lambda step, totals, counts: control.note_step(caught_up=step.caught_up)],
                 should_stop=should_stop,
-                timed=self._log.note,
                 notice=control.notice,
+                progress=control.reports.append,
             )
             limits = RunSettings(
                 until_caught_up=settings.until_caught_up,
@@ -140,16 +142,13 @@ class StreamRun:
     def interrupt(self) -> None:
         """Cancel what the query runs on Spark, and do not wait for it."""
         self._cancel()
-        for sink in self._sinks:
-            sink.interrupt()
         self._thread.abandon(QueryStopped())
 
     def _cancel(self) -> None:
         if self._context is None:
-            for session in (self._session, self._spark):
-                session.interruptTag(self._log.identity.run)
+            self._session.interruptTag(self._run)
         else:
-            self._context.cancelJobGroup(self._log.identity.run)
+            self._context.cancelJobGroup(self._run)
 
     def close(self) -> None:
         """Delete the state that executors hold; a stop does not wait for tasks that must end first."""
@@ -208,24 +207,23 @@ class StreamRun:
         self._placements = [placement]
         return placement
 
+    def _count(self, report: StepReport) -> None:
+        self._steps = report.number
+
     def _describe(self) -> None:
         """Name the jobs of the next step in Spark's UI, and give them the group by which they are cancelled."""
-        step = 1 + max(handed.step for handed in self._log.handed.values())
-        if step == self._described:
+        if self._steps == self._described:
             return
-        self._described = step
-        identity = self._log.identity
-        description = f"{identity.name or identity.id}: step {step}"
+        self._described = self._steps
+        description = f"{self._name}: step {self._steps}"
         self._in_group(description)
         self._thread.call(lambda: self._in_group(description))
 
     def _in_group(self, description: str) -> None:
         if self._context is None:
-            # Sinks write with the user's session.
-            for session in (self._session, self._spark):
-                session.addTag(self._log.identity.run)
+            self._session.addTag(self._run)
         else:
-            self._context.setJobGroup(self._log.identity.run, description)
+            self._context.setJobGroup(self._run, description)
 
 
 class _StreamPlacement(SparkPlacement):

@@ -8,38 +8,51 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from tidegate.job import Job, JobDefinition, JobError
+from tidegate.job import Job, JobError
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.config.spark_settings import WhereRun
 from tidegate.spark.queries.arguments import QueryArguments, job_of, time_of
 from tidegate.spark.stream_run import StreamRun, StreamSettings
 from tidegate.spark.streaming.checkpoint import Checkpoint, CheckpointOwner
-from tidegate.spark.streaming.parts import Part, frame_of
-from tidegate.spark.streaming.progress import ProgressLog, QueryIdentity
-from tidegate.spark.streaming.query import QueryControl, StreamingQuery
+from tidegate.spark.streaming.parts import parallelism
+from tidegate.spark.streaming.query import EvaluatedQuery, Evaluation, QueryControl, UserFunction, evaluated, new_run
+from tidegate.spark.streaming.read_limits import BATCHES_CAN_BE_LIMITED
 from tidegate.spark.streaming.result_tables import OutputTable
-from tidegate.spark.streaming.sinks import Sink, SinkChoice, sink_of
-from tidegate.spark.streaming.steps import Delivery, Handed, HandOver, StepSection
+from tidegate.spark.streaming.sinks import SinkChoice
+from tidegate.spark.streaming.step_source import FORMAT, StepFolder, StepSource
+from tidegate.spark.streaming.steps import Delivery, StepSection, folder_of
 
 _CALLER = "tidegate.spark.stream"
+_STEPS_PER_INTERVAL = 4
+_LOOK_EVERY_S = 0.05
+_SAY_AFTER_S = 1.0
 _UNITS_S = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "m": 60, "hour": 3600, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When steps are taken: at the earliest ``interval_s`` after each other, and until what is there has been read."""
+    """When batches are taken.
+
+    Attributes:
+        interval_s: at the earliest so long after each other.
+        available_now: until what is there has been read.
+        arguments: of Spark's ``trigger``; none for its default.
+    """
 
     interval_s: float = 0.0
     available_now: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def stream(
@@ -82,8 +95,8 @@ def stream(
         accept_missing: continue although events were removed from an input before they were read.
         accept_changes: continue from a checkpoint of another query, other inputs or other columns, where its results
             end. Else such a checkpoint is refused.
-        on_notice: called with what the query has to say, such as events that it skipped, in the query's thread. It is
-            also logged as warnings of the logger ``tidegate.spark.stream``, and kept in ``query.status["notices"]``.
+        on_notice: called with what the query has to say, such as events that it skipped, in the thread that evaluates
+            it. It is also logged as warnings of the logger ``tidegate.spark.stream``, and kept in ``query.notices``.
 
     Returns:
         A writer, like ``DataFrame.writeStream``.
@@ -182,11 +195,14 @@ class ResultStreamWriter:
 
     def partitionBy(self, *cols: str | list[str]) -> ResultStreamWriter:
         """Partition the output by columns."""
-        names = [name for one in cols for name in ([one] if isinstance(one, str) else one)]
-        return self._choose(partition_by=tuple(names))
+        return self._choose(partition_by=_flat(cols))
+
+    def clusterBy(self, *cols: str | list[str]) -> ResultStreamWriter:
+        """Cluster the output by columns."""
+        return self._choose(cluster_by=_flat(cols))
 
     def queryName(self, queryName: str) -> ResultStreamWriter:
-        """Name the query, in Spark's UI and for ``format("memory")``.
+        """Name the query, in Spark's UI and for ``format("memory")``; of several outputs, each adds its own name.
 
         Raises:
             JobError: the name is empty.
@@ -204,29 +220,35 @@ class ResultStreamWriter:
         continuous: str | None = None,
         availableNow: bool | None = None,
     ) -> ResultStreamWriter:
-        """Say when steps are taken: every ``processingTime``, or until all that is available now has been processed.
+        """Say when batches are taken: every ``processingTime``, or until all that is available now has been processed.
 
         Raises:
             JobError: not exactly one trigger was given, or it is ``continuous``.
         """
         if continuous is not None:
-            raise JobError("trigger(continuous=…) is not supported; the default takes steps as fast as it can")
+            raise JobError("trigger(continuous=…) is not supported; the default takes batches as fast as it can")
         if sum(one not in (None, False) for one in (processingTime, once, availableNow)) != 1:
             raise JobError("trigger: give one of processingTime='10 seconds', availableNow=True and once=True")
         if processingTime is None:
-            self._trigger = Trigger(available_now=True)
+            # Spark's own ``once`` is deprecated, and is the same but for the size of its batches.
+            self._trigger = Trigger(available_now=True, arguments={"availableNow": True})
         else:
-            self._trigger = Trigger(_seconds(processingTime))
+            self._trigger = Trigger(_seconds(processingTime), arguments={"processingTime": processingTime})
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], Any]) -> ResultStreamWriter:
-        """Call a function with each step's rows and its number, which count from 0.
+        """Call a function with each batch's rows and its number, which count from 0.
 
-        After a crash it is called again with the same rows and the same number.
+        After a crash it is called again with the same rows and the same number. Over Spark Connect, it runs on the
+        server.
         """
         if not callable(func):
             raise JobError(f"foreachBatch: expected a function of a DataFrame and a number, got {type(func).__name__}")
         return self._choose(function=func)
+
+    def foreach(self, f: Any) -> ResultStreamWriter:
+        """Call a function with each row, or the methods of an object, on the executors; see PySpark's ``foreach``."""
+        return self._choose(row_function=f)
 
     def start(
         self,
@@ -236,7 +258,7 @@ class ResultStreamWriter:
         partitionBy: str | list[str] | None = None,
         queryName: str | None = None,
         **options: Any,
-    ) -> StreamingQuery:
+    ) -> EvaluatedQuery:
         """Start the query.
 
         Args:
@@ -259,7 +281,7 @@ class ResultStreamWriter:
         partitionBy: str | list[str] | None = None,
         queryName: str | None = None,
         **options: Any,
-    ) -> StreamingQuery:
+    ) -> EvaluatedQuery:
         """Start the query with a table of the session's catalog for the selected output; see `start`."""
         self._apply(format, outputMode, partitionBy, queryName, options)
         return self._choose(table=tableName)._start()
@@ -304,9 +326,9 @@ class ResultStreamWriter:
             raise JobError(f"only the results of '{self._only}' are wanted; leave out output= to write several")
         return found
 
-    def _start(self) -> StreamingQuery:
+    def _start(self) -> EvaluatedQuery:
         wanted = [self._only] if self._only is not None else self._names
-        choices = {name: replace(self._choices.get(name, SinkChoice()), query_name=self._query_name) for name in wanted}
+        choices = {name: self._choices.get(name, SinkChoice()) for name in wanted}
         missing = [name for name in wanted if len(wanted) > 1 and name not in self._choices]
         if missing:
             raise JobError(
@@ -315,9 +337,9 @@ class ResultStreamWriter:
             )
         with contextlib.ExitStack() as opened:
             checkpoint = self._checkpoint_for(choices, opened)
-            identity = QueryIdentity(checkpoint.identity(), str(uuid.uuid4()), self._query_name)
-            job = job_of(replace(self._arguments, state_dir=checkpoint.folder), _CALLER)
-            sinks = {name: sink_of(self._spark, choice, _owner(identity, name)) for name, choice in choices.items()}
+            identity = checkpoint.identity()
+            opened.enter_context(checkpoint.locked())
+            job = job_of(replace(self._arguments, state_dir=checkpoint.state), _CALLER)
             tables = {name: self._table(job, name) for name in wanted}
 
             def owner() -> CheckpointOwner:
@@ -325,38 +347,109 @@ class ResultStreamWriter:
 
             if not self._settings.accept_changes:
                 checkpoint.check(owner())
-            handed = {name: Handed() for name in wanted}
-            deliveries = {
-                name: Delivery(tables[name], _hand_over(self._spark, sink), handed[name])
-                for name, sink in sinks.items()
-            }
-            sections = {name: StepSection(delivery=deliveries.get(name, Delivery())) for name in self._names}
-            definition = job.definition.model_copy(update={"outputs": sections})
-            log = ProgressLog(
-                identity,
-                {name: _described(definition, job.program.source_of(name)) for name in job.program.input_names},
-                {name: sink.description for name, sink in sinks.items()},
-                handed,
-                int(self._spark.conf.get("spark.sql.streaming.numRecentProgressUpdates", "100") or 100),
+            calls = {name: self._call(choice, _owner(identity, name)) for name, choice in choices.items()}
+            run = new_run()
+            deliveries = {name: Delivery(table, run) for name, table in tables.items()}
+            sections = {name: StepSection(delivery=deliveries.get(name, Delivery(run=run))) for name in self._names}
+            definition = job.definition.model_copy(
+                update={"outputs": sections, "name": self._query_name or job.definition.name}
             )
             settings = replace(self._settings, until_caught_up=self._trigger.available_now)
-            run = StreamRun(
+            life = StreamRun(
                 self._spark,
                 replace(job, definition=definition),
                 settings,
-                log,
+                run,
+                self._query_name or identity,
                 tables,
-                list(sinks.values()),
                 lambda: checkpoint.claim(owner()),
             )
-            temporary = opened.pop_all()
+            held = opened.pop_all()
+        # Spark takes what is there every interval, so steps should not begin just after it has looked.
+        interval_s = self._trigger.interval_s / _STEPS_PER_INTERVAL
 
-            def life(control: QueryControl) -> None:
-                with temporary:
-                    run.live(control)
+        def is_full() -> bool:
+            return self._may_wait and any(delivery.is_full() for delivery in deliveries.values())
 
-            control = QueryControl(self._trigger.interval_s, self._settings.on_notice)
-            return StreamingQuery(log, control, life, run.interrupt, _stop_timeout_s(self._spark)).begin()
+        def end(failure: str) -> None:
+            for name, delivery in deliveries.items():
+                delivery.end(StepFolder(folder_of(checkpoint.state, name)), failure)
+
+        control = QueryControl(interval_s, self._settings.on_notice, is_full)
+        evaluation = Evaluation(control, life.live, life.interrupt, end)
+        try:
+            evaluation.begin()
+            queries = self._queries(choices, calls, tables, checkpoint, run, evaluation)
+        except BaseException:
+            evaluation.stop()
+            held.close()
+            raise
+        functions = [call for call in calls.values() if isinstance(call, UserFunction)]
+        return evaluated(queries, evaluation, functions, ends=self._trigger.available_now, at_end=held.close)
+
+    def _queries(
+        self,
+        choices: Mapping[str, SinkChoice],
+        calls: Mapping[str, Any],
+        tables: Mapping[str, OutputTable],
+        checkpoint: Checkpoint,
+        run: str,
+        evaluation: Evaluation,
+    ) -> dict[str, Any]:
+        """Start Spark's queries, and return them by output; that of the output selected last is the first.
+
+        Raises:
+            JobError: Spark refuses one of them, or there is none to start.
+        """
+        queries: dict[str, Any] = {}
+        single = len(choices) == 1
+        try:
+            # Those whose columns are known need not wait for the first rows of the others.
+            for name in sorted(choices, key=lambda name: tables[name].as_table is None):
+                if not _await_columns(name, tables[name], evaluation, queries):
+                    continue
+                query_name = self._query_name if single or self._query_name is None else f"{self._query_name}_{name}"
+                rows = self._rows(tables[name], folder_of(checkpoint.state, name), run)
+                place = checkpoint.of_spark(None if single else name)
+                queries[name] = choices[name].start(rows, query_name, place, self._trigger.arguments, calls[name])
+        except BaseException:
+            for query in queries.values():
+                query.stop()
+            raise
+        if not queries:
+            raise JobError(
+                "the query has no results yet, and does not determine the types of its columns: declare them, "
+                "schema='a bigint, b string'"
+            )
+        return {name: queries[name] for name in sorted(queries, key=lambda name: name != self._selected)}
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether the evaluation may wait for Spark; older versions ask once for all that is available now."""
+        return BATCHES_CAN_BE_LIMITED or not self._trigger.available_now
+
+    def _call(self, choice: SinkChoice, owner: str) -> Any:
+        """Return what takes the batches of an output; None if Spark writes them."""
+        if getattr(self._spark, "_sc", None) is None and choice.function is not None:
+            return choice.function
+        return choice.user_function(self._spark, owner)
+
+    def _rows(self, table: OutputTable, folder: Path, run: str) -> DataFrame:
+        """Return the steps of an output as a streaming DataFrame."""
+        assert table.as_table is not None
+        self._spark.dataSource.register(StepSource)
+        return (
+            self._spark.readStream.format(FORMAT)
+            .schema(from_arrow_schema(table.as_table.schema.arrow))
+            .options(
+                path=str(folder),
+                run=run,
+                untilEnd=self._trigger.available_now,
+                waits=not self._trigger.arguments,
+                tasks=parallelism(self._spark),
+            )
+            .load()
+        )
 
     def _checkpoint_for(self, choices: Mapping[str, SinkChoice], opened: contextlib.ExitStack) -> Checkpoint:
         """Return the query's checkpoint; one that nobody named is deleted with ``opened``.
@@ -384,27 +477,42 @@ class ResultStreamWriter:
         return OutputTable(self._spark, job, output, schema, _CALLER)
 
 
-def _hand_over(spark: SparkSession, sink: Sink) -> HandOver:
-    def hand_over(parts: Sequence[Part], step: int) -> None:
-        sink.write(frame_of(spark, parts), step)
+def _await_columns(output: str, table: OutputTable, evaluation: Evaluation, queries: Mapping[str, Any]) -> bool:
+    """Wait for the first rows of an output, if they have to show which columns there are.
 
-    return hand_over
+    Args:
+        queries: those that run already.
+
+    Returns:
+        Whether the columns are known; not if the evaluation has ended without a row, or one of the queries has ended.
+
+    Raises:
+        JobError: the evaluation has failed.
+    """
+    began, is_said = time.monotonic(), False
+    while table.as_table is None:
+        is_over = not evaluation.is_alive or not all(query.isActive for query in queries.values())
+        evaluation.join(_LOOK_EVERY_S)
+        if evaluation.failure is not None:
+            raise evaluation.failure
+        if is_over:
+            break
+        if not is_said and time.monotonic() - began > _SAY_AFTER_S:
+            is_said = True
+            evaluation.control.notice(
+                f"the first results of '{output}' are waited for, as the query does not determine the types of their "
+                "columns; with schema='a bigint, b string' it starts at once"
+            )
+    return table.as_table is not None
 
 
-def _owner(identity: QueryIdentity, output: str) -> str:
+def _flat(columns: Sequence[str | list[str]]) -> tuple[str, ...]:
+    return tuple(name for one in columns for name in ([one] if isinstance(one, str) else one))
+
+
+def _owner(identity: str, output: str) -> str:
     """Return a name for an output of a query that no other has, and that is the same after a restart."""
-    return str(uuid.uuid5(uuid.UUID(identity.id), output.lower()))
-
-
-def _described(definition: JobDefinition, source: str) -> str:
-    section = next(one for name, one in definition.inputs.items() if name.lower() == source.lower())
-    return f"Tidegate[{section.type}: {source}]"
-
-
-def _stop_timeout_s(spark: SparkSession) -> float | None:
-    text = spark.conf.get("spark.sql.streaming.stopTimeout", "0") or "0"
-    seconds = int(text) / 1000 if text.isdecimal() else _seconds(text)
-    return seconds or None
+    return str(uuid.uuid5(uuid.UUID(identity), output.lower()))
 
 
 def _seconds(text: str) -> float:

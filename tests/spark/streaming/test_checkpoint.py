@@ -28,7 +28,7 @@ def used(tmp_path: Path) -> Checkpoint:
     """A checkpoint whose query has emitted results."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.claim(owner())
-    Journal(tmp_path).write_commit(Commit("journal", "query", parse_time("2026-01-31T12:00:00Z")))
+    Journal(Checkpoint(tmp_path).state).write_commit(Commit("journal", "query", parse_time("2026-01-31T12:00:00Z")))
     return checkpoint
 
 
@@ -56,7 +56,7 @@ def test_a_checkpoint_without_results_is_anybodys(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.check(owner())
     checkpoint.claim(owner())
-    Journal(tmp_path).write_commit(Commit("journal", "query", NO_TIME))
+    Journal(Checkpoint(tmp_path).state).write_commit(Commit("journal", "query", NO_TIME))
     checkpoint.check(owner(hub="f"))
 
 
@@ -74,7 +74,7 @@ def vars_of(one: CheckpointOwner) -> dict[str, object]:
 
 
 def test_no_secret_is_kept(used: Checkpoint) -> None:
-    assert "c2VjcmV0" not in "".join(path.read_text() for path in used.folder.iterdir())
+    assert "c2VjcmV0" not in "".join(path.read_text() for path in used.state.iterdir())
 
 
 def test_an_identity_is_kept_and_a_damaged_one_refused(tmp_path: Path) -> None:

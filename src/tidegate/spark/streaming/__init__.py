@@ -1,5 +1,5 @@
-"""Results of a job as Spark's own data: the steps of a query, handed to whatever Spark writes.
+"""Results of a job as a stream of Spark: the steps of a query, which Spark's own queries write.
 
-`steps` has the idea: a step is planned durably before it is handed over, so that it is handed over again with the same
-rows and the same number. `sinks` and the modules beside it make a sink take each step once.
+`step_source` has the idea: a step is planned durably before Spark may read it, so that a batch that is repeated has the
+same rows and the same number. `steps` writes the plans, and `query` keeps Spark's half and ours together.
 """

@@ -1,5 +1,9 @@
 """The checkpoint of a query: the folder that it resumes from, and what the folder belongs to.
 
+At its root are Spark's own files, ``metadata``, ``offsets`` and ``commits``, and beside them in ``tidegate`` the state
+folder of the evaluation. A query with several outputs is one query of Spark for each, whose files are in
+``outputs/NAME``.
+
 A query that resumes emits the results that come after those it has emitted. With the checkpoint of another query it
 would skip whatever that one has passed, and nothing would look wrong. So the folder says what it is of: the query with
 its event ordering, the streams it reads, and the columns of its outputs. Functions in Python are not compared, as a
@@ -8,7 +12,9 @@ notebook compiles them anew each time; a journal notes when they change.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -20,15 +26,17 @@ from tidegate.client import ClientError, ConnectionString
 from tidegate.connectors.inputs.kinds import StreamInput
 from tidegate.connectors.model.section import Secrecy
 from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
-from tidegate.durable_files import make_folders, replace_file
+from tidegate.durable_files import DirectoryLock, DirectoryLocked, make_folders, replace_file
 from tidegate.job import Job, JobError
 from tidegate.job.run.journal import Journal
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 
 _METADATA = "metadata"
+_STATE = "tidegate"
 _FILE = "query.json"
 _VERSION = 1
 _SHOWN = 200
+_LOCKED_S = 1.0
 # How a stream is read, not which.
 _MANNERS = frozenset({"consumer_group", "segments", "idle_after_s", "estimate_arrival"})
 
@@ -84,10 +92,15 @@ class CheckpointOwner:
 
 
 class Checkpoint:
-    """The folder of one query."""
+    """The folder of one query.
+
+    Attributes:
+        folder: it. state: the state folder of its evaluation.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.state = folder / _STATE
 
     @classmethod
     def at(cls, location: str) -> Checkpoint:
@@ -104,6 +117,12 @@ class Checkpoint:
             f"checkpointLocation is a folder that the driver and all executors have mounted, got {location}{hint}"
         )
 
+    def of_spark(self, output: str | None = None) -> str:
+        """Return where Spark keeps its own files, as Spark names it; for one of several outputs, if it is given."""
+        folder = self.folder if output is None else self.folder / "outputs" / output.lower()
+        # Hadoop takes a URI literally, without %20 for a space.
+        return f"file://{folder}"
+
     def identity(self) -> str:
         """Return the identity of its query, kept where Spark keeps that of its queries; a new folder gets one.
 
@@ -112,18 +131,40 @@ class Checkpoint:
         """
         path = self.folder / _METADATA
         try:
-            if (self.folder / "offsets").exists():
+            if (self.folder / "offsets").exists() and not self.state.exists():
                 raise JobError(
                     f"the checkpoint {self.folder} belongs to a query of Structured Streaming; choose another folder"
                 )
             if not path.exists():
-                make_folders(self.folder)
+                make_folders(self.state)
                 replace_file(path, json.dumps({"id": str(uuid.uuid4())}).encode())
             return str(uuid.UUID(json.loads(path.read_text(encoding="utf-8"))["id"]))
         except OSError as error:
             raise JobError(f"cannot use the checkpoint {self.folder}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError):
             raise JobError(f'{path} is damaged: expected the identity of a query, as {{"id": UUID}}') from None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other queries out, also in this process.
+
+        Raises:
+            JobError: one runs.
+        """
+        deadline = time.monotonic() + _LOCKED_S
+        while True:
+            try:
+                lock = DirectoryLock(self.state, "query.lock")
+                break
+            except DirectoryLocked as error:
+                # Spark's query is over a moment before ours.
+                if time.monotonic() > deadline:
+                    raise JobError(f"another query runs with the checkpoint {self.folder}: {error}") from error
+                time.sleep(_LOCKED_S / 100)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def check(self, owner: CheckpointOwner) -> None:
         """Check that a query may resume from it.
@@ -133,7 +174,7 @@ class Checkpoint:
             JobError: the folder cannot be read.
         """
         before = self._owner()
-        commit = Journal(self.folder).read_commit()
+        commit = Journal(self.state).read_commit()
         if before is None or commit is None or commit.released == NO_TIME:
             return
         found = list(before.differences(owner))
@@ -155,17 +196,18 @@ class Checkpoint:
         # What is not known yet, as the columns before the first rows, does not make another query of it.
         known = replace(owner, columns={**(before.columns if before is not None else {}), **owner.columns})
         if before != known:
-            write_state(self.folder / _FILE, {"version": _VERSION, **asdict(known)})
+            make_folders(self.state)
+            write_state(self.state / _FILE, {"version": _VERSION, **asdict(known)})
 
     def _owner(self) -> CheckpointOwner | None:
-        content: dict[str, Any] | None = read_state(self.folder / _FILE, _VERSION)
+        content: dict[str, Any] | None = read_state(self.state / _FILE, _VERSION)
         if content is None:
             return None
         del content["version"]
         try:
             return CheckpointOwner(**content)
         except TypeError as error:
-            raise DamagedStateError(self.folder / _FILE, str(error)) from error
+            raise DamagedStateError(self.state / _FILE, str(error)) from error
 
 
 def _address(section: StreamInput) -> str:

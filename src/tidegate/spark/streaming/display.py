@@ -1,4 +1,4 @@
-"""How a notebook shows a query: what it does, its latest progress, and how far its watermark is behind the clock."""
+"""How a notebook shows a query: what it does, its latest batch and step, and how far its watermark is behind."""
 
 from __future__ import annotations
 
@@ -11,27 +11,35 @@ _WIDTH, _HEIGHT, _MARGIN = 360, 60, 4
 _MOST_NOTICES = 5
 
 
-def query_html(name: str, message: str, reports: Sequence[Mapping[str, Any]], notices: Sequence[str]) -> str:
+def query_html(
+    name: str, message: str, progress: Any, steps: Sequence[Mapping[str, Any]], notices: Sequence[str]
+) -> str:
     """Return a query as HTML without scripts.
 
     Args:
         name: the query's name or identity.
         message: what it does at the moment.
-        reports: its progress, the oldest first, in the form of Spark's.
+        progress: Spark's latest `StreamingQueryProgress`; None if there is none.
+        steps: of the evaluation, the oldest first, in the form of Spark's progress.
         notices: what it has said.
     """
     rows = [("query", name), ("status", message)]
-    if reports:
-        last = reports[-1]
+    if progress is not None:
+        written = f"{progress.numInputRows:,} rows to {progress.sink.description}"
+        rows += [
+            ("batch", f"{progress.batchId:,} at {progress.timestamp}, {progress.batchDuration:,} ms"),
+            ("written", written),
+        ]
+    if steps:
+        last = steps[-1]
         rows += [
             ("step", f"{last['batchId']:,} at {last['timestamp']}, {last['batchDuration']:,} ms"),
             ("read", f"{last['numInputRows']:,} events, {last['processedRowsPerSecond']:,.0f} a second"),
-            ("written", f"{last['sink']['numOutputRows']:,} rows to {last['sink']['description']}"),
             ("watermark", last["eventTime"].get("watermark", "none yet")),
         ]
     rows += [("notice", text) for text in notices[-_MOST_NOTICES:]]
     cells = "".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(value)}</td></tr>" for key, value in rows)
-    return f"<table>{cells}</table>{_delays_svg(reports)}"
+    return f"<table>{cells}</table>{_delays_svg(steps)}"
 
 
 def _delays_svg(reports: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,9 @@
-"""A running query, with the interface of Spark's ``StreamingQuery``."""
+"""A query of Spark whose rows an evaluation beside it computes, and the evaluation.
+
+The query is PySpark's own `StreamingQuery`: it has Spark's triggers, progress, listeners and checkpoint. The evaluation
+runs in a thread of this process. Each ends the other: the stream fails with the evaluation (`step_source`), and a query
+that has ended, for whatever reason, stops the evaluation.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +12,35 @@ import ctypes
 import logging
 import threading
 import time
+import uuid
 from collections import deque
-from collections.abc import Callable
-from enum import StrEnum
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegate.connectors.model.retry_policy import Waiting
-from tidegate.job import JobError, Step
+from tidegate.job import JobError
 from tidegate.spark.streaming.causes import cause_of
 from tidegate.spark.streaming.display import query_html
-from tidegate.spark.streaming.progress import ProgressLog
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery as _StreamingQuery
+else:
+    # The class depends on the session: Spark Connect has another.
+    _StreamingQuery = object
 
 _logger = logging.getLogger("tidegate.spark.stream")
 _GRACE_S = 0.7
 _MOST_NOTICES = 100
+_MOST_REPORTS = 100
 _INTERRUPTED_S = 0.4
-
-
-class Phase(StrEnum):
-    """What a query does at the moment; the text is that of its status."""
-
-    INITIALIZING = "Initializing sources"
-    PROCESSING = "Processing new data"
-    WAITING = "Waiting for data to arrive"
-    STOPPED = "Stopped"
-    FAILED = "Terminated with exception"
+_FULL_S = 0.01
 
 
 class QueryStopped(BaseException):
-    """Raised within the thread of a query that should stop; not an `Exception`, which a user's function may handle."""
+    """Raised within a thread of a query that should stop; not an `Exception`, which a user's function may handle."""
 
 
 class StreamingQueryFailed(StreamingQueryException):
@@ -56,16 +57,23 @@ class StreamingQueryFailed(StreamingQueryException):
 
 
 class QueryControl:
-    """What the thread of a query and those of its users share."""
+    """What the thread of an evaluation and those of its users share."""
 
-    def __init__(self, interval_s: float = 0.0, on_notice: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        interval_s: float = 0.0,
+        on_notice: Callable[[str], None] | None = None,
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
         """
         Args:
             interval_s: a step begins at the earliest so long after the one before it.
             on_notice: called with what the run says; if it fails, that is logged.
+            is_full: returns whether so many steps wait for Spark that there should be no more for now.
         """
         self._interval_s = interval_s
         self._on_notice = on_notice
+        self._is_full = is_full
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._opened = threading.Event()
@@ -73,25 +81,27 @@ class QueryControl:
         self._began_steps = 0
         # The number of the latest step that found everything read.
         self._caught_up_step = 0
-        self.phase = Phase.INITIALIZING
+        self._is_over = False
         self.notices: deque[str] = deque(maxlen=_MOST_NOTICES)
+        self.reports: deque[Mapping[str, Any]] = deque(maxlen=_MOST_REPORTS)
         self.wait = ""
-        self.has_more = False
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the query should stop."""
+        """Whether the evaluation should stop."""
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Ask the query to stop."""
+        """Ask the evaluation to stop."""
         self._stopping.set()
 
     def should_stop(self) -> bool:
-        """Wait for the time of the next step, and return whether there is none; called by the query before each."""
+        """Wait for the time of the next step, and return whether there is none; called before each."""
         pause_s = self._begins_at - time.monotonic()
         if pause_s > 0:
             self._stopping.wait(pause_s)
+        while self._is_full() and not self._stopping.wait(_FULL_S):
+            pass
         self._begins_at = time.monotonic() + self._interval_s
         with self._changed:
             self._began_steps += 1
@@ -101,22 +111,21 @@ class QueryControl:
         """Pause while an input or output is unavailable.
 
         Raises:
-            QueryStopped: the query should stop, so it does not wait.
+            QueryStopped: the evaluation should stop, so it does not wait.
         """
         if self._stopping.wait(seconds):
             raise QueryStopped
 
     def note_opened(self) -> None:
         """Note that everything could be opened."""
-        self.phase, self.wait = Phase.WAITING, ""
+        self.wait = ""
         self._opened.set()
 
-    def note_step(self, step: Step) -> None:
-        """Note a step."""
+    def note_step(self, *, caught_up: bool) -> None:
+        """Note a step, and whether it has found everything read."""
         with self._changed:
-            self.phase = Phase.PROCESSING if step.events or step.result_count else Phase.WAITING
-            self.wait, self.has_more = "", not step.caught_up
-            if step.caught_up:
+            self.wait = ""
+            if caught_up:
                 self._caught_up_step = self._began_steps
             self._changed.notify_all()
 
@@ -124,7 +133,7 @@ class QueryControl:
         """Note what the run says; while it waits for an input or output, users need not wait for it to open.
 
         Raises:
-            QueryStopped: the query should stop, so it does not wait.
+            QueryStopped: the evaluation should stop, so it does not wait.
         """
         _logger.warning(text)
         self.notices.append(text)
@@ -139,10 +148,10 @@ class QueryControl:
         if self.is_stopping:
             raise QueryStopped
 
-    def note_end(self, phase: Phase) -> None:
-        """Note the end of the query."""
+    def note_end(self) -> None:
+        """Note the end of the evaluation."""
         with self._changed:
-            self.phase = phase
+            self._is_over = True
             self._opened.set()
             self._changed.notify_all()
 
@@ -154,128 +163,227 @@ class QueryControl:
         """Wait until a step that began after this call has found everything read."""
         with self._changed:
             since = self._began_steps
-            ended = (Phase.STOPPED, Phase.FAILED)
-            self._changed.wait_for(lambda: self._caught_up_step > since or self.phase in ended)
+            self._changed.wait_for(lambda: self._caught_up_step > since or self._is_over)
 
 
-class StreamingQuery:
-    """A query that runs; its methods are those of ``pyspark.sql.streaming.StreamingQuery``."""
+class Evaluation:
+    """The evaluation of a query, in a thread of its own."""
 
     def __init__(
         self,
-        log: ProgressLog,
         control: QueryControl,
         life: Callable[[QueryControl], None],
         interrupt: Callable[[], None],
-        stop_timeout_s: float | None = None,
+        end: Callable[[str], None],
     ) -> None:
         """
         Args:
-            life: runs the query; called in a thread of its own.
+            life: runs the query.
             interrupt: cancels what the query runs on Spark.
-            stop_timeout_s: how long `stop` waits; None: until the query has ended.
+            end: called once it has ended, with the reason if it has failed, and an empty text otherwise.
         """
-        self._log = log
-        self._control = control
+        self.control = control
+        self.failure: BaseException | None = None
         self._life = life
         self._interrupt = interrupt
-        self._stop_timeout_s = stop_timeout_s
-        self._failure: BaseException | None = None
+        self._end = end
         self._is_over = False
-        name = f"stream execution thread for {log.identity.name or log.identity.id}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # Whether the stream knows how it has ended.
+        self.is_told = False
+        self._thread = threading.Thread(target=self._run, name="tidegate-evaluation", daemon=True)
 
-    def begin(self) -> StreamingQuery:
+    def begin(self) -> None:
         """Start the thread, and return once the query is open.
 
         Raises:
             JobError: it cannot start.
         """
         self._thread.start()
-        self._control.await_opening()
-        if self._failure is not None and self._control.phase is Phase.FAILED:
-            raise self._failure
-        return self
+        self.control.await_opening()
+        if self.failure is not None:
+            self._thread.join()
+            raise self.failure
 
     @property
-    def id(self) -> str:
-        """The query's identity, which belongs to its checkpoint."""
-        return self._log.identity.id
-
-    @property
-    def runId(self) -> str:
-        """The identity of this start of the query."""
-        return self._log.identity.run
-
-    @property
-    def name(self) -> str | None:
-        """The name that ``queryName`` gave it."""
-        return self._log.identity.name
-
-    @property
-    def isActive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it runs."""
         return self._thread.is_alive()
 
     @property
-    def status(self) -> dict[str, Any]:
-        """What it does at the moment: ``message``, ``isDataAvailable`` and ``isTriggerActive``, as Spark has them.
+    def is_over(self) -> bool:
+        """Whether it has ended by itself."""
+        return not self._thread.is_alive() and not self.control.is_stopping
 
-        ``notices`` has the latest hundred messages of the run, such as events that it skipped. They are also logged
-        as warnings, by the logger ``tidegate.spark.stream``.
-        """
-        control = self._control
-        message = control.wait or str(control.phase)
-        if control.phase is Phase.FAILED:
-            message = f"{Phase.FAILED}: {cause_of(self._failure).text}" if self._failure else str(Phase.FAILED)
-        return {
-            "message": message,
-            "isDataAvailable": self.isActive and control.has_more,
-            "isTriggerActive": self.isActive and control.phase is Phase.PROCESSING,
-            "notices": [str(text) for text in list(control.notices)],
-        }
-
-    @property
-    def lastProgress(self) -> StreamingQueryProgress | None:
-        """The report of the last step that read an event or had a result; None before the first."""
-        return self._log.last()
-
-    @property
-    def recentProgress(self) -> list[StreamingQueryProgress]:
-        """The latest reports, the oldest first; ``spark.sql.streaming.numRecentProgressUpdates`` of them."""
-        return self._log.recent()
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows of it."""
-        status = self.status
-        return query_html(self.name or self.id, status["message"], self._log.reports(), status["notices"])
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until it has ended, if it is not this thread."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
 
     def stop(self) -> None:
-        """Stop the query, and return when it has ended.
+        """Stop it, and return when it has ended.
 
-        A step that does not end within a second is interrupted, on Spark and in Python. It is handed over again by the
-        next start. What waits outside of Python, such as for a socket without a timeout, is waited for.
-
-        Raises:
-            TimeoutError: it has not ended within ``spark.sql.streaming.stopTimeout``.
+        A step that does not end within a second is interrupted, on Spark and in Python. The next start takes it again.
         """
-        self._control.stop()
+        self.control.stop()
         if threading.current_thread() is self._thread:
             return
-        began = time.monotonic()
         self._thread.join(_GRACE_S)
         while self._thread.is_alive():
             self._interrupt()
             self._thread.join(_INTERRUPTED_S)
             if not self._is_over:
-                _raise_in(self._thread)
+                _raise_in(self._thread.ident)
             self._thread.join(_GRACE_S)
-            if self._stop_timeout_s is not None and time.monotonic() - began > self._stop_timeout_s:
-                if self._thread.is_alive():
-                    raise TimeoutError(f"query {self.name or self.id} has not stopped within {self._stop_timeout_s} s")
-                return
 
-    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+    def _run(self) -> None:
+        # An interruption may come when the life is over.
+        with contextlib.suppress(QueryStopped):
+            self._live()
+        reason = "" if self.failure is None else cause_of(self.failure).text
+        try:
+            self._end(reason)
+            self.is_told = True
+        except OSError as error:
+            self.failure = self.failure or error
+            _logger.warning("cannot tell Spark that the evaluation has ended: %s", error)
+        self.control.note_end()
+
+    def _live(self) -> None:
+        control = self.control
+        try:
+            self._life(control)
+        except QueryStopped:
+            pass
+        except BaseException as error:
+            # What was interrupted fails in some way or other; the next start takes it up.
+            interrupted = control.is_stopping and isinstance(error, JobError | PySparkException | Py4JError)
+            if not interrupted:
+                self.failure = error
+        self._is_over = True
+
+
+class UserFunction:
+    """A function that Spark calls with each batch, in a thread of this process."""
+
+    def __init__(self, function: Callable[[Any, int], Any], interrupt: Callable[[], None] = lambda: None) -> None:
+        """
+        Args:
+            interrupt: cancels what it waits for in another thread, if that is not a job of Spark.
+        """
+        self._function = function
+        self._cancel = interrupt
+        self._thread: int | None = None
+        self.failure: Exception | None = None
+
+    def __call__(self, rows: Any, batch: int) -> None:
+        """Call the function. Raises what it raises."""
+        self._thread = threading.get_ident()
+        try:
+            self._function(rows, batch)
+        except QueryStopped:
+            # py4j passes on nothing but an `Exception`.
+            raise RuntimeError("interrupted, as the query was stopped") from None
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self._thread = None
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether this thread is the one in which it runs."""
+        return self._thread == threading.get_ident()
+
+    def interrupt(self) -> None:
+        """Interrupt the call that lasts, if there is one."""
+        self._cancel()
+        _raise_in(self._thread)
+
+
+class EvaluatedQuery(_StreamingQuery):
+    """What the queries that `stream` starts have beyond PySpark's `StreamingQuery`, which is their other base.
+
+    Attributes:
+        outputs: by name, the query of each output. If there are several, this one is that of the output selected last,
+            and `stop`, `awaitTermination`, `processAllAvailable` and `exception` are about them all.
+    """
+
+    outputs: Mapping[str, EvaluatedQuery]
+    _evaluation: Evaluation
+    _functions: Sequence[UserFunction]
+    _watches: Sequence[threading.Thread]
+    _was_stopped = False
+
+    @property
+    def notices(self) -> list[str]:
+        """The latest hundred messages of the evaluation, such as events that it skipped.
+
+        They are also logged as warnings, by the logger ``tidegate.spark.stream``.
+        """
+        return [str(text) for text in list(self._evaluation.control.notices)]
+
+    @property
+    def evaluation(self) -> list[Mapping[str, Any]]:
+        """The latest hundred steps of the evaluation that read an event or had a result, the oldest first.
+
+        They have the form of Spark's progress, with the events read from each input in place of the rows that Spark
+        has read, and the watermark in ``eventTime``.
+        """
+        return list(self._evaluation.control.reports)
+
+    @property
+    def watermark(self) -> str | None:
+        """The watermark after the latest of these steps; None while there is none."""
+        reports = self.evaluation
+        return reports[-1]["eventTime"].get("watermark") if reports else None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it does at the moment, as Spark has it, with the ``notices``.
+
+        While the evaluation waits for an input, the message names it.
+        """
+        status: dict[str, Any] = super().status
+        if self._evaluation.control.wait and self._evaluation.is_alive:
+            status["message"] = str(self._evaluation.control.wait)
+        if self._was_stopped and not self._runs():
+            status["message"] = "Stopped"
+        return {**status, "notices": self.notices}
+
+    def stop(self) -> None:
+        """Stop the query, and return when it has ended.
+
+        A step or a function that does not end within a second is interrupted, on Spark and in Python. The next start
+        takes it again. What waits outside of Python, such as for a socket without a timeout, is waited for.
+        """
+        self._was_stopped = self._was_stopped or (self._runs() and self._evaluation.failure is None)
+        self._evaluation.control.stop()
+        errors: list[BaseException] = []
+
+        def stop_all() -> None:
+            for query in self.outputs.values():
+                try:
+                    # PySpark's own method.
+                    super(EvaluatedQuery, query).stop()
+                except BaseException as error:
+                    errors.append(error)
+
+        stopping = threading.Thread(target=stop_all, name="tidegate-stop", daemon=True)
+        stopping.start()
+        if any(function.is_caller for function in self._functions):
+            return
+        self._evaluation.stop()
+        stopping.join(_GRACE_S)
+        while stopping.is_alive():
+            for function in self._functions:
+                function.interrupt()
+            stopping.join(_INTERRUPTED_S)
+        if errors:
+            raise errors[0]
+        for watch in self._watches:
+            watch.join()
+
+    def awaitTermination(self, timeout: Any = None) -> bool | None:
         """Wait until the query has ended.
 
         Args:
@@ -286,62 +394,144 @@ class StreamingQuery:
 
         Raises:
             StreamingQueryFailed: it has ended with an exception.
-            ValueError: the timeout is not positive.
         """
-        if timeout is not None and timeout <= 0:
-            raise ValueError(f"timeout is a positive number of seconds, got {timeout}")
-        self._thread.join(timeout)
-        if not self._thread.is_alive():
-            self._raise_failure()
-        return None if timeout is None else not self._thread.is_alive()
+        began = time.monotonic()
+
+        def left() -> Any:
+            # PySpark has its opinion on a timeout that is not positive.
+            if timeout is None or timeout <= 0:
+                return timeout
+            return max(0.001, timeout - (time.monotonic() - began))
+
+        for query in self.outputs.values():
+            with contextlib.suppress(StreamingQueryException):
+                if super(EvaluatedQuery, query).awaitTermination(left()) is False:
+                    return False
+        for watch in self._watches:
+            watch.join(left())
+            if watch.is_alive():
+                return False
+        self._raise_failure()
+        return None if timeout is None else True
 
     def processAllAvailable(self) -> None:
-        """Wait until every event that is there has been read, and every result that is complete has been handed over.
+        """Wait until every event that is there has been read, and every result that is complete has been written.
 
         Raises:
             StreamingQueryFailed: the query has ended with an exception.
         """
-        self._control.await_all_available()
-        if self._control.phase is Phase.FAILED:
-            self._raise_failure()
+        self._evaluation.control.await_all_available()
+        for query in self.outputs.values():
+            try:
+                super(EvaluatedQuery, query).processAllAvailable()
+            except (PySparkException, Py4JError):
+                if query.isActive:
+                    raise
+        self._raise_failure()
 
     def exception(self) -> StreamingQueryFailed | None:
         """Return what has ended the query; None if it runs or was stopped."""
-        failure = self._failure
-        if failure is None:
+        if self._was_stopped:
+            return None
+        failure: BaseException | None = self._evaluation.failure
+        for function in self._functions:
+            failure = failure or function.failure
+        for query in self.outputs.values():
+            failure = failure or super(EvaluatedQuery, query).exception()
+        if failure is None or self._runs():
             return None
         cause = cause_of(failure)
-        query = f"query {self.name}, " if self.name else "query "
-        exception = StreamingQueryFailed(cause.code, f"{cause.text} [{query}id = {self.id}, runId = {self.runId}]")
+        which = f"query {self.name}, " if self.name else "query "
+        of = f"{which}id = {self.id}, runId = {self.runId}"
+        exception = StreamingQueryFailed(cause.code, f"{cause.text} [{of}]")
         exception.__cause__ = failure
         return exception
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        status = self.status
+        return query_html(
+            self.name or self.id, status["message"], self.lastProgress, self.evaluation, status["notices"]
+        )
+
+    def _runs(self) -> bool:
+        return any(query.isActive for query in self.outputs.values())
 
     def _raise_failure(self) -> None:
         exception = self.exception()
         if exception is not None:
             raise exception
 
-    def _run(self) -> None:
-        # An interruption may come when the life is over.
-        with contextlib.suppress(QueryStopped):
-            self._live()
-        self._control.note_end(Phase.STOPPED if self._failure is None else Phase.FAILED)
 
-    def _live(self) -> None:
-        control = self._control
-        try:
-            self._life(control)
-        except QueryStopped:
-            pass
-        except BaseException as error:
-            # What was interrupted fails in some way or other; the next start takes it up.
-            interrupted = control.is_stopping and isinstance(error, JobError | PySparkException | Py4JError)
-            if not interrupted:
-                self._failure = error
-        self._is_over = True
+def evaluated(
+    queries: Mapping[str, Any],
+    evaluation: Evaluation,
+    functions: Sequence[UserFunction],
+    *,
+    ends: bool,
+    at_end: Callable[[], None] = lambda: None,
+) -> EvaluatedQuery:
+    """Return queries of Spark, by output, as one that knows its evaluation; they end together from now on.
+
+    Args:
+        ends: whether Spark ends them itself once the evaluation has ended.
+        at_end: called once all have ended.
+    """
+    own: dict[str, EvaluatedQuery] = {}
+    watches: list[threading.Thread] = []
+    for output, query in queries.items():
+        kind = type(query)
+        made: Any = object.__new__(type(kind.__name__, (EvaluatedQuery, kind), {}))
+        made.__dict__.update(
+            query.__dict__, outputs=own, _evaluation=evaluation, _functions=functions, _watches=watches
+        )
+        own[output] = made
+    first = next(iter(own.values()))
+
+    left = [*queries.values()]
+
+    def watch(query: Any) -> None:
+        failed = True
+        # Spark's server may be gone.
+        with contextlib.suppress(Exception):
+            query.awaitTermination()
+            failed = query.exception() is not None
+        # At an end that Spark and the evaluation have reached together, the others are about to reach it, too.
+        if failed or not ends or not evaluation.is_over:
+            evaluation.stop()
+            for other in queries.values():
+                with contextlib.suppress(Exception):
+                    other.stop()
+        left.remove(query)
+        if not left:
+            evaluation.join()
+            at_end()
+
+    def end_with_evaluation() -> None:
+        evaluation.join()
+        if evaluation.control.is_stopping or (evaluation.is_told and (ends or evaluation.failure is not None)):
+            return
+        for query in queries.values():
+            with contextlib.suppress(Exception):
+                if evaluation.failure is None:
+                    query.processAllAvailable()
+                query.stop()
+
+    watches += [
+        threading.Thread(target=watch, args=[query], name="tidegate-watch", daemon=True) for query in queries.values()
+    ]
+    for thread in watches:
+        thread.start()
+    threading.Thread(target=end_with_evaluation, name="tidegate-end", daemon=True).start()
+    return first
 
 
-def _raise_in(thread: threading.Thread) -> None:
+def new_run() -> str:
+    """Return a name for a run that no other has."""
+    return str(uuid.uuid4())
+
+
+def _raise_in(thread: int | None) -> None:
     """Raise `QueryStopped` in a thread, as soon as it executes Python."""
-    if thread.is_alive() and thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(QueryStopped))
+    if thread is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(QueryStopped))

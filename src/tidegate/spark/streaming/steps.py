@@ -1,12 +1,10 @@
-"""The output of a job that hands each step to Spark: the same rows under the same number, whatever is killed.
+"""The output of a job whose steps a stream of Spark reads: the same rows under the same number, whatever is killed.
 
-Theory. A job gives an output one sequence of rows, which is the same in every run
-(`tidegate.connectors.outputs.output`), but a run that resumes may cut it elsewhere. A sink that recognizes a step by
-its number needs the same cut. Therefore a *plan* is made durable before a step is handed over: its number, the number
-of its first row, and the files with its rows. The journal is committed after the hand-over. A run that finds a plan
-beyond its mark hands the planned step over again, and leaves out its rows from what it computes. It may end before it
-has computed them all, so the mark counts both: the rows that the job has computed, and those that have been handed
-over.
+A job gives an output one sequence of rows, which is the same in every run (`tidegate.connectors.outputs.output`), but a
+run that resumes may cut it elsewhere. A batch of Spark that is repeated needs the same cut. Therefore a step becomes a
+durable plan (`step_source` has the theory), and the journal is committed after it. A run that finds plans beyond its
+mark leaves out their rows from what it computes. It may end before it has computed them all, so the mark counts both:
+the rows that the job has computed, and the steps that are planned.
 
 Steps are numbered from 0 without gaps; a step without rows has no number.
 """
@@ -15,10 +13,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,51 +23,80 @@ import pyarrow as pa
 
 from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
+from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.connectors.outputs import Mark, OutputOpening, OutputSection, OutputUnavailableError, RejectedRow
+from tidegate.durable_files import Files, replace_file
 from tidegate.engine import ResultRows
-from tidegate.spark.streaming.parts import ArrowEncoder, Part, decoded, encoded, write_durably
-from tidegate.spark.streaming.result_tables import SCHEMA_FILE, OutputTable
+from tidegate.spark.streaming.parts import ArrowEncoder, decoded, encoded, write_durably
+from tidegate.spark.streaming.result_tables import OutputTable
+from tidegate.spark.streaming.step_source import TASK_BYTES, Part, Plan, StepFolder, StepState
 
 KIND = "spark"
-_VERSION = 1
-_PLAN = "plan.json"
+_MOST_WAITING_BYTES = 64 << 20
+_MOST_WAITING_STEPS = 1_000
 
-HandOver = Callable[[Sequence[Part], int], None]
-"""Gives the rows of a step, and its number, to a sink; returns once the sink has them durably."""
+
+def folder_of(state: Path, output: str) -> Path:
+    """Return where the steps of an output are, in the state folder of a query."""
+    return state / "steps" / output.lower()
 
 
 @dataclass(slots=True)
-class Handed:
-    """What an output has handed over in this run.
-
-    Attributes:
-        step: the number of the last step; -1 before the first of all.
-        rows: how many rows this run has handed over.
-        took_s: how long the last hand-over took, in seconds.
-    """
-
-    step: int = -1
-    rows: int = 0
-    took_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Delivery:
-    """How results become steps.
+    """How the results of an output become steps.
 
     Attributes:
-        table, hand_over: what the rows become, and where they go; None if nobody wants them, and they are counted.
-        handed: what has been handed over, for progress.
+        table: what the rows become; None if nobody wants them, and they are counted.
+        run: the name of the run, which no other has.
+        state: where it is, once the output is open.
     """
 
     table: OutputTable | None = None
-    hand_over: HandOver | None = None
-    handed: Handed = field(default_factory=Handed)
+    run: str = ""
+    state: StepState | None = None
+    _folder: StepFolder | None = None
+    _waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    _bytes: int = 0
+
+    def is_full(self) -> bool:
+        """Return whether so much waits for Spark that the evaluation should not get further ahead."""
+        if self._folder is None or (len(self._waiting) < _MOST_WAITING_STEPS and self._bytes < _MOST_WAITING_BYTES):
+            return False
+        taken = self._folder.taken()
+        while self._waiting and self._waiting[0][0] < taken:
+            self._bytes -= self._waiting.popleft()[1]
+        return len(self._waiting) >= _MOST_WAITING_STEPS or self._bytes >= _MOST_WAITING_BYTES
+
+    def open(self, folder: StepFolder, journal: str, steps: int) -> None:
+        """Note that the output is open, and that so many steps are durable."""
+        self._folder = folder
+        self._note(StepState(self.run, journal, steps))
+
+    def planned(self, plan: Plan) -> None:
+        """Note a step that waits for Spark."""
+        size = sum(part.length for part in plan.parts)
+        self._waiting.append((plan.step, size))
+        self._bytes += size
+        self._note(StepState(self.run, plan.journal, plan.step + 1))
+
+    def end(self, folder: StepFolder, failure: str = "") -> None:
+        """Note that the run has ended, and why if it has failed; it may have failed before the output was open.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        folder.path.mkdir(0o750, parents=True, exist_ok=True)
+        self._folder = folder
+        self._note(replace(self.state or StepState(self.run, "", 0), ended=True, failure=failure))
+
+    def _note(self, state: StepState) -> None:
+        assert self._folder is not None
+        self._folder.note(state)
+        self.state = state
 
 
 class StepSection(OutputSection):
-    """The section of an output whose steps are handed to Spark; no job file has it."""
+    """The section of an output whose steps Spark reads; no job file has it."""
 
     type: Literal["spark"] = "spark"
     delivery: Any
@@ -85,48 +111,36 @@ class StepSection(OutputSection):
         return None if delivery.table.as_table is None else ArrowEncoder(delivery.table.as_table)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A step that is about to be handed over: its number, its first row's, how many rows it has, and where they are."""
-
-    step: int
-    first: int
-    rows: int
-    parts: tuple[Part, ...]
-
-
 class StepOutput:
-    """An output whose steps are handed over.
+    """An output whose steps Spark reads.
 
-    Its mark has in ``rows`` how many rows the job has computed, in ``handed`` and ``steps`` how many rows and steps
-    have been handed over.
+    Its mark has in ``rows`` how many rows the job has computed, and in ``steps`` how many steps are planned.
     """
 
     def __init__(self, delivery: Delivery, opening: OutputOpening) -> None:
         """Open the output at its mark.
 
         Raises:
-            OutputError: the plan does not belong to the journal, or a file cannot be read.
+            OutputError: the plans do not belong to the journal, or the folder cannot be used.
+            DamagedStateError: plans are missing.
         """
         assert opening.folder is not None
         self._delivery = delivery
         self._identity = opening.identity
-        self._folder = opening.folder / "steps" / opening.identity.output.lower()
-        self._mark = dict(opening.mark or {"type": KIND, "rows": 0, "dropped": 0, "handed": 0, "steps": 0})
+        self._folder = StepFolder(folder_of(opening.folder, opening.identity.output))
+        self._mark = dict(opening.mark or {"type": KIND, "rows": 0, "dropped": 0, "steps": 0})
+        # How many steps there are, and how many rows they have.
+        self._steps, self._rows = 0, 0
         try:
-            self._folder.mkdir(0o750, parents=True, exist_ok=True)
+            self._folder.path.mkdir(0o750, parents=True, exist_ok=True)
+            self._resume()
+            delivery.open(self._folder, self._identity.journal, self._steps)
         except OSError as error:
-            raise OutputError(f"cannot use {self._folder}: {error.strerror}") from error
-        # The plans of steps that the journal may not have, and how many of those have been handed over by this run.
-        self._plans = self._read_plans()
-        self._handed_over = 0
-        self._returned = False
-        delivery.handed.step = self._mark["steps"] - 1
-        self._left_out = self._held_rows() - self._mark["rows"]
+            raise OutputError(f"cannot use {self._folder.path}: {error.strerror}") from error
+        self._left_out = self._rows - self._mark["rows"]
         self._computed = 0
         self._waiting: list[pa.Table | Part] = []
         self._waiting_rows = 0
-        self._delete_unplanned()
 
     def write(self, rows: ResultRows) -> None:
         self._computed += len(rows)
@@ -156,25 +170,20 @@ class StepOutput:
         self._waiting_rows += len(rows) - decoded_rows
 
     def commit(self) -> Mark:
-        """Hand the accepted rows over as a step; an interrupted one first. See ``Output.commit``."""
-        if self._returned:
-            # The mark that was returned then is in the journal.
-            self._plans, self._handed_over, self._returned = [], 0, False
-        self._hand_over_planned()
+        """Plan the accepted rows as a step. See ``Output.commit``."""
         if self._waiting_rows:
             self._plan_step()
-            self._hand_over_planned()
-        self._returned = True
         self._mark["rows"] += self._computed
         self._computed = 0
+        self._mark["steps"] = self._steps
         if self._delivery.table is None:
-            self._mark["handed"] = max(self._mark["handed"], self._mark["rows"])
+            self._rows = max(self._rows, self._mark["rows"])
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: planned steps are still handed over, as the sink may have them."""
+        """See ``Output.continue_after_held_rows``: Spark still reads the planned steps."""
         self._left_out = 0
-        self._mark["rows"] = self._held_rows()
+        self._mark["rows"] = self._rows
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         return []
@@ -182,8 +191,35 @@ class StepOutput:
     def close(self) -> None:
         """See ``Output.close``."""
 
+    def _resume(self) -> None:
+        """Read where the newest plan ends, and delete what no plan names."""
+        steps = self._folder.steps()
+        if steps:
+            try:
+                newest = self._folder.plan(steps[-1])
+            except ValueError as error:
+                raise DamagedStateError(self._folder.plan_path(steps[-1]), str(error)) from error
+            if newest.journal != self._identity.journal:
+                raise OutputError(
+                    f"{self._folder.path} belongs to another journal than that of {self._folder.path.parents[1]}; "
+                    "restore that folder as a whole, or choose another checkpoint location"
+                )
+            self._steps, self._rows = newest.step + 1, newest.first + newest.rows
+            gaps = sorted({*range(steps[0], newest.step)} - {*steps})
+            if gaps:
+                raise DamagedStateError(self._folder.path, f"the plan of step {gaps[0]} is missing")
+        if self._steps < self._mark["steps"]:
+            raise DamagedStateError(
+                self._folder.path, f"the journal has {self._mark['steps']} steps, and {self._steps} are there"
+            )
+        # Rows that were computed while nobody wanted them are in no plan.
+        self._rows = max(self._rows, self._mark["rows"])
+        self._folder.delete_unplanned()
+        # The last plan of a run that was killed may have been renamed and not be durable.
+        Files().sync_directory(self._folder.path)
+
     def _accept(self, table: pa.Table) -> None:
-        """Accept the rows of a table that are not in the planned step."""
+        """Accept the rows of a table that are not in a planned step."""
         left_out = min(self._left_out, table.num_rows)
         self._left_out -= left_out
         if left_out < table.num_rows:
@@ -192,7 +228,7 @@ class StepOutput:
 
     def _kept(self, path: Path) -> Path:
         """Keep a file of executors, which is deleted with the step that wrote it."""
-        kept = self._folder / f"{uuid.uuid4().hex}.part"
+        kept = self._folder.new_path(self._steps, "part")
         try:
             os.link(path, kept)
         except OSError:
@@ -206,25 +242,13 @@ class StepOutput:
     def _plan_step(self) -> None:
         """Plan a step with the accepted rows, and return when the plan is durable."""
         try:
-            parts = self._durable_parts()
+            plan = Plan(self._steps, self._identity.journal, self._rows, self._waiting_rows, self._durable_parts())
+            replace_file(self._folder.plan_path(plan.step), plan.encoded())
+            self._delivery.planned(plan)
         except OSError as error:
-            raise OutputUnavailableError(f"cannot write {self._folder}: {error.strerror}") from error
-        plan = Plan(self._mark["steps"], self._mark["handed"], self._waiting_rows, parts)
-        plans = [*self._plans, plan]
-        described = [
-            {
-                "step": one.step,
-                "first": one.first,
-                "rows": one.rows,
-                "parts": [[part.path.name, part.offset, part.length] for part in one.parts],
-            }
-            for one in plans
-        ]
-        content = {"version": _VERSION, "journal": self._identity.journal, "plans": described}
-        write_state(self._folder / _PLAN, content)
-        self._plans = plans
+            raise OutputUnavailableError(f"cannot write {self._folder.path}: {error.strerror}") from error
+        self._steps, self._rows = plan.step + 1, plan.first + plan.rows
         self._waiting, self._waiting_rows = [], 0
-        self._delete_unplanned()
 
     def _durable_parts(self) -> tuple[Part, ...]:
         """Return the accepted rows in files, those of neighbouring tables in one stream."""
@@ -235,10 +259,7 @@ class StepOutput:
                 tables.append(one)
                 continue
             if tables:
-                path = self._folder / f"{uuid.uuid4().hex}.rows"
-                content = encoded(pa.concat_tables(tables))
-                write_durably(path, content)
-                parts.append(Part(path, 0, content.size))
+                parts += self._written(pa.concat_tables(tables))
                 tables = []
             if one is not None:
                 parts.append(one)
@@ -247,56 +268,15 @@ class StepOutput:
                 os.fsync(file.fileno())
         return tuple(parts)
 
-    def _hand_over_planned(self) -> None:
-        """Hand over the planned steps that this run has not handed over."""
-        hand_over, handed = self._delivery.hand_over, self._delivery.handed
-        for plan in self._plans[self._handed_over :]:
-            began = time.monotonic()
-            if hand_over is not None:
-                hand_over(plan.parts, plan.step)
-            handed.step, handed.rows, handed.took_s = plan.step, handed.rows + plan.rows, time.monotonic() - began
-            self._mark["handed"], self._mark["steps"] = plan.first + plan.rows, plan.step + 1
-            self._handed_over += 1
-
-    def _held_rows(self) -> int:
-        """Return how many rows the sink has, or gets from plans."""
-        held: int = self._mark["handed"]
-        return held if not self._plans else max(held, self._plans[-1].first + self._plans[-1].rows)
-
-    def _read_plans(self) -> list[Plan]:
-        """Return the plans of steps that the journal does not have."""
-        path = self._folder / _PLAN
-        content = read_state(path, _VERSION)
-        if content is None:
-            return []
-        if content["journal"] != self._identity.journal:
-            raise OutputError(
-                f"{path} belongs to another journal than that of {path.parents[2]}; restore that folder as a whole, or "
-                "choose another checkpoint location"
-            )
-        plans = []
-        rows, steps = self._mark["handed"], self._mark["steps"]
-        for one in content["plans"]:
-            parts = tuple(Part(self._folder / name, offset, length) for name, offset, length in one["parts"])
-            plan = Plan(one["step"], one["first"], one["rows"], parts)
-            if plan.step < self._mark["steps"]:
-                continue
-            if (plan.step, plan.first) != (steps, rows):
-                raise DamagedStateError(
-                    path, f"expected step {steps} with row {rows}, got step {plan.step} with row {plan.first}"
-                )
-            missing = [part.path.name for part in parts if not part.path.exists()]
-            if missing:
-                raise DamagedStateError(path, f"the rows of step {plan.step} are missing: {', '.join(missing)}")
-            plans.append(plan)
-            rows, steps = rows + plan.rows, steps + 1
-        return plans
-
-    def _delete_unplanned(self) -> None:
-        kept = {_PLAN, SCHEMA_FILE, *(part.path.name for plan in self._plans for part in plan.parts)}
-        for path in self._folder.iterdir():
-            if path.name not in kept:
-                path.unlink(missing_ok=True)
+    def _written(self, table: pa.Table) -> list[Part]:
+        """Write rows to a file durably, in parts that are worth a task each."""
+        path = self._folder.new_path(self._steps, "rows")
+        count = max(1, -(-table.nbytes // TASK_BYTES))
+        rows = -(-table.num_rows // count)
+        contents = [encoded(table.slice(first, rows)) for first in range(0, table.num_rows, rows)]
+        write_durably(path, b"".join(contents))
+        ends = [*accumulate(content.size for content in contents)]
+        return [Part(path, end - content.size, content.size) for content, end in zip(contents, ends, strict=True)]
 
 
 def _content(piece: Piece) -> pa.Table:
