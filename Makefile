@@ -18,7 +18,7 @@ demo: install java ## hub, publishers, a Spark job and its proof, in about a min
 	@$(BIN)/tidegate demo
 
 # A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long.
-# Heavy tests spend half of their time waiting for programs, so four processes keep two cores busy.
+# Three processes keep two cores busy, as heavy tests also wait for programs; with four, they get in each other's way.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder -n
 
 # What needs no order is done side by side.
@@ -32,15 +32,15 @@ light:
 
 OTHERS := java javascript go azurite postgres mariadb redis prometheus storage browser jars archive
 
-test: ## lint, types, all tests (a quarter of an hour)
+test: ## lint, types, all tests (twenty minutes)
 	$(SIDE_BY_SIDE) lint $(OTHERS)
-	$(PYTEST) 4
+	$(PYTEST) 3
 
 SOAK := 10
 
 soak: ## all tests with SOAK times (10) the examples, random logs and kills, and those that run only here (a night)
 	$(SIDE_BY_SIDE) install $(OTHERS)
-	TIDEGATE_SOAK=$(SOAK) $(PYTEST) 4 -o faulthandler_timeout=36000 -m "soak or not soak"
+	TIDEGATE_SOAK=$(SOAK) $(PYTEST) 3 -o faulthandler_timeout=36000 -m "soak or not soak"
 
 MINUTES := 10
 

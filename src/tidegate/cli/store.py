@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from tidegate.cli.lag import open_checkpoints
 from tidegate.cli.management import NamespaceClient, ServiceConnection
 from tidegate.cli.output import output_option, show
 from tidegate.client import ConnectionString, HubClient
@@ -216,6 +215,9 @@ class _Source:
             for hub in self.hubs
             for partition, first in enumerate(self.firsts[hub.name])
         }
+        # It needs Microsoft's client, which the hub does without.
+        from tidegate.cli.lag import open_checkpoints
+
         checkpoints = open_checkpoints(location)
         try:
             return checkpoints.shift(shifts)
