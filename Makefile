@@ -18,13 +18,13 @@ demo: install java ## hub, publishers, a Spark job and its proof, in about a min
 	@$(BIN)/tidegate demo
 
 # A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long.
-# Three processes keep two cores busy, as heavy tests also wait for programs; with four, they get in each other's way.
+# Three processes keep two cores busy, as heavy tests also wait for programs; four take as long, and time out.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder -n
 
 # What needs no order is done side by side.
 SIDE_BY_SIDE := +@$(MAKE) --no-print-directory --jobs=4
 
-check: install ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
+check: install ## lint, types, and the tests that need nothing but Python, on few examples (three minutes)
 	$(SIDE_BY_SIDE) lint light
 
 light:
@@ -32,7 +32,7 @@ light:
 
 OTHERS := java javascript go azurite postgres mariadb redis prometheus storage browser jars archive
 
-test: ## lint, types, all tests (twenty minutes)
+test: ## lint, types, all tests (25 minutes)
 	$(SIDE_BY_SIDE) lint $(OTHERS)
 	$(PYTEST) 3
 
