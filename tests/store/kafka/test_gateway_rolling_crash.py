@@ -1,7 +1,7 @@
 """Gateways that restart one by one, behind a balancer, while clients in other languages publish and read.
 
 What the test of `test_gateway_crash` asks of the clients in Python holds for those of Microsoft in JavaScript, Java and
-Go, and for kafkajs. Their processors are told of each link that ends; what they are told must be worth another attempt.
+Go, and for kafkajs. Their processors report each link that ends, and clients must be able to retry every such error.
 """
 
 from __future__ import annotations
