@@ -279,6 +279,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "job/run": (
         "durable_files",
         "job/side_outputs",
+        "job/analysis",
         "job/prepare",
         "job/runtime",
         "connectors/outputs",
@@ -310,13 +311,11 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "job": (
         "lazy",
         "job/run",
-        "job/analysis",
         "job/testing",
         "job/prepare",
         "job/runtime",
         "job/config",
         "connectors/model",
-        "ordering",
     ),
     "spark/queries": (
         "job/prepare",

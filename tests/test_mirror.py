@@ -80,7 +80,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/server/test_transports.py": ("server/transports/tcp",),
     "tests/job/functions/test_azure_ml.py": (
         "job/config/model_definitions",
-        "job/functions/declared_types",
         "job/functions/row_model",
     ),
     "tests/job/functions/test_javascript.py": ("engine/expressions/registered",),
@@ -126,7 +125,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/job/options",
         "cli/job/tune",
     ),
-    "tests/cli/test_job_run.py": ("job/run_log",),
+    "tests/cli/test_job_run.py": ("job/run/run_log",),
     "tests/cli/test_job_test.py": ("cli/job/test",),
     "tests/cli/test_lag.py": ("checkpoints/blob",),
     "tests/cli/test_send_tail.py": (
@@ -137,7 +136,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "client/hub_client",
         "client/publisher",
     ),
-    "tests/durable_files/test_replacement.py": ("durable_files/operations",),
     "tests/engine/aggregates/test_ranges.py": ("engine/aggregates/aggregation",),
     "tests/engine/aggregates/test_states.py": ("engine/values/conversions",),
     "tests/engine/decoding/test_formats.py": (
@@ -313,7 +311,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/job/analysis/test_picture.py": ("job/analysis/picture_dots",),
     "tests/ordering/test_policy.py": ("ordering/emission",),
     "tests/portal/jobs/test_pages.py": ("portal/jobs/changes",),
-    "tests/portal/pages/test_event_hub.py": ("portal/pages/hub_management", "portal/pages/hubs"),
+    "tests/portal/pages/test_event_hub.py": ("portal/pages/hubs",),
     "tests/portal/pages/test_explorer.py": (
         "portal/application",
         "portal/events/sending",

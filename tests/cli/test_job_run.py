@@ -25,7 +25,7 @@ from tidegate.cli import main
 from tidegate.durable_files import DirectoryLock
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import StepReport, load_job, run_job
-from tidegate.job.run_log import RunLog
+from tidegate.job.run.run_log import RunLog
 from tidegate.job.runtime.task import local_runner
 from tidegate.server import BackgroundServer
 from tidegate.service.log_format import JsonFormatter

@@ -111,6 +111,6 @@ def test_windows_retries_while_a_reader_has_the_file_open(tmp_path: Path, monkey
     monkeypatch.setattr(os, "replace", busy)
     with pytest.raises(PermissionError):
         replace_file(path, b"on POSIX it is no such thing")
-    monkeypatch.setattr("tidegate.durable_files.operations._IS_WINDOWS", True)
+    monkeypatch.setattr("tidegate.durable_files._IS_WINDOWS", True)
     replace_file(path, b"new")
     assert path.read_bytes() == b"new"

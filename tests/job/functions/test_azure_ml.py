@@ -18,8 +18,7 @@ from tests.patience import PATIENCE_S
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job import JobError, JobQueryError, load_job
 from tidegate.job.functions import azure_ml
-from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelSignature
-from tidegate.job.functions.declared_types import to_declared
+from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelSignature, to_declared
 from tidegate.job.functions.row_model import ModelError
 
 KEY = "kEy-that-nobody-sees"

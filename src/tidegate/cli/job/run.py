@@ -35,9 +35,9 @@ from tidegate.job.config.overrides import Override
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.prometheus import JobCollector, served
+from tidegate.job.run.run_log import RunLog
 from tidegate.job.run.status import read_status
 from tidegate.job.run.tracing import traced_to
-from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 from tidegate.ordering import END_OF_TIME

@@ -19,7 +19,7 @@ from tidegate.cli.job.options import (
 )
 from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
 from tidegate.job.analysis.verification import Attempt, Verification, verify
-from tidegate.job.run_log import shown_time
+from tidegate.job.run.run_log import shown_time
 from tidegate.ordering import END_OF_TIME, NO_TIME
 
 

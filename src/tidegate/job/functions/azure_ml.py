@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,11 +26,66 @@ import msgspec
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.messaging.http_client import HttpClient, Reply
 from tidegate.connectors.outputs.output import OutputUnavailableError
+from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.json_lines import plain
-from tidegate.engine.values.vectors import is_value
-from tidegate.job.functions.declared_types import DeclaredType, to_declared
+from tidegate.engine.values.vectors import Datetime, is_value
 from tidegate.job.functions.row_model import ModelError, RowModel
 from tidegate.retrying import PASSING_STATUS, BackOff
+
+DeclaredType: TypeAlias = Literal["any", "bigint", "float", "nvarchar(max)", "bit", "datetime", "record", "array"]
+_TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+
+
+def to_declared(value: Any, type_: DeclaredType) -> Any:
+    """Return a value, as JSON has it, as a value of a type; None stays None.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if value is None:
+        return None
+    match type_:
+        case "any":
+            return value
+        case "bigint":
+            return _whole(value)
+        case "float":
+            if isinstance(value, str | int | float) and math.isfinite(number := float(value)):
+                return number
+        case "nvarchar(max)":
+            return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        case "bit":
+            truth = _TRUTHS.get(str(value).lower()) if isinstance(value, str | bool | int) else None
+            if truth is not None:
+                return truth
+        case "datetime":
+            ticks = parse_datetime(value) if isinstance(value, str) else None
+            if ticks is not None:
+                return Datetime(ticks)
+        case "record":
+            if isinstance(value, dict):
+                return value
+        case "array":
+            if isinstance(value, list):
+                return value
+        case _:
+            assert_never(type_)
+    raise _not_one(value, type_)
+
+
+def _whole(value: Any) -> int:
+    number = float(value) if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal() else value
+    if isinstance(number, float) and not number.is_integer():
+        raise _not_one(value, "bigint")
+    if isinstance(number, str | int | float) and -(2**63) <= (whole := int(number)) < 2**63:
+        return whole
+    raise _not_one(value, "bigint")
+
+
+def _not_one(value: Any, type_: str) -> ValueError:
+    shown = json.dumps(value)
+    return ValueError(f"expected {type_}, got {shown if len(shown) <= 60 else f'{shown[:60]}…'}")
+
 
 RequestForm: TypeAlias = Literal["inputs", "table", "records", "arrays"]
 _OF_ITS_ROWS = frozenset({400, 413, 422})

@@ -31,8 +31,8 @@ from tidegate.job.run.run import (
     RunSummary,
     run_steps,
 )
+from tidegate.job.run.run_log import RunLog
 from tidegate.job.run.tracing import traced_to
-from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import parse_time
 from tidegate.service import channel
