@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 from tests.source import ROOT
 from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
-from tidegate.cli.lag import NAMES, Lag, served
+from tidegate.cli.lag import NAMES, PartitionLag, served
 from tidegate.client import ClientError
 from tidegate.connectors.inputs.hub_log import HubLog
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -384,10 +384,10 @@ def test_prometheus_reads_the_lag_of_each_scrape_until_the_command_is_stopped(
 
 
 def test_a_scrape_that_cannot_read_the_lag_says_so_and_the_next_one_can(caplog: pytest.LogCaptureFixture) -> None:
-    row = Lag("cars", "watch", "0", None, 4, 5, None, 0, None, "")
-    answers: list[Exception | list[Lag]] = [ClientError("unreachable"), ClientError("unreachable"), [row]]
+    row = PartitionLag("cars", "watch", "0", None, 4, 5, None, 0, None, "")
+    answers: list[Exception | list[PartitionLag]] = [ClientError("unreachable"), ClientError("unreachable"), [row]]
 
-    def read() -> list[Lag]:
+    def read() -> list[PartitionLag]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

@@ -7,7 +7,7 @@ import fastavro
 
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.partition_capture import CaptureWriter
-from tidegate.hub.capture.store import Folder, Store
+from tidegate.hub.capture.store import CaptureStore, Folder
 
 NAMES = {"Namespace": "ns1", "EventHub": "eh1", "PartitionId": "0"}
 
@@ -64,7 +64,7 @@ class CountedStore:
     """A folder whose puts count as operations."""
 
     def __init__(self, path: Path, steps: CountedSteps) -> None:
-        self._folder: Store = Folder(path)
+        self._folder: CaptureStore = Folder(path)
         self._steps = steps
 
     def head(self, name: str, size: int) -> bytes | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.hub.support import NOW_S, grant, message, open_namespace, publish
 from tests.log.support import SetClock, last_segment
 from tidegate.hub.errors import ArgumentError, ArgumentOutOfRange, HubError, LinkStolen, NotFound, QuotaExceeded
-from tidegate.hub.positions import Key, Position, parse_selector
+from tidegate.hub.positions import Position, PositionKey, parse_selector
 
 SOURCE = "tolls/ConsumerGroups/cg1/Partitions/0"
 
@@ -22,15 +22,18 @@ SOURCE = "tolls/ConsumerGroups/cg1/Partitions/0"
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
-        (None, Position(Key.OFFSET, -1, False)),
-        ("amqp.annotation.x-opt-offset > '-1'", Position(Key.OFFSET, -1, False)),
-        ("amqp.annotation.x-opt-offset > '@latest'", Position(Key.OFFSET, None, False)),
-        ("amqp.annotation.x-opt-offset >= '@latest'", Position(Key.OFFSET, None, False)),
-        ("amqp.annotation.x-opt-offset >= '4096'", Position(Key.OFFSET, 4096, True)),
-        ("amqp.annotation.x-opt-sequence-number > '7'", Position(Key.SEQUENCE_NUMBER, 7, False)),
-        ("amqp.annotation.x-opt-sequence-number >= 7", Position(Key.SEQUENCE_NUMBER, 7, True)),
-        ("  amqp.annotation.x-opt-enqueued-time>'1700000000000'  ", Position(Key.ENQUEUED_TIME, 1700000000000, False)),
-        ("amqp.annotation.x-opt-enqueued-time-utc >= '5'", Position(Key.ENQUEUED_TIME, 5, True)),
+        (None, Position(PositionKey.OFFSET, -1, False)),
+        ("amqp.annotation.x-opt-offset > '-1'", Position(PositionKey.OFFSET, -1, False)),
+        ("amqp.annotation.x-opt-offset > '@latest'", Position(PositionKey.OFFSET, None, False)),
+        ("amqp.annotation.x-opt-offset >= '@latest'", Position(PositionKey.OFFSET, None, False)),
+        ("amqp.annotation.x-opt-offset >= '4096'", Position(PositionKey.OFFSET, 4096, True)),
+        ("amqp.annotation.x-opt-sequence-number > '7'", Position(PositionKey.SEQUENCE_NUMBER, 7, False)),
+        ("amqp.annotation.x-opt-sequence-number >= 7", Position(PositionKey.SEQUENCE_NUMBER, 7, True)),
+        (
+            "  amqp.annotation.x-opt-enqueued-time>'1700000000000'  ",
+            Position(PositionKey.ENQUEUED_TIME, 1700000000000, False),
+        ),
+        ("amqp.annotation.x-opt-enqueued-time-utc >= '5'", Position(PositionKey.ENQUEUED_TIME, 5, True)),
     ],
 )
 def test_selectors(selector: str | None, expected: Any) -> None:

@@ -9,10 +9,12 @@ from tests.ordering.logs import Event, codes_of, columns, logs, tolerances
 from tests.ordering.oracle import Partition, Verdict
 from tidegate import ordering
 from tidegate.ordering import Action, Carry, SubstreamCarry
-from tidegate.ordering.tuning import Disorder, Outcome, measure, tune
+from tidegate.ordering.tuning import Disorder, TuningOutcome, measure, tune
 
 
-def said_by_the_rules(events: list[Event], outcome: Outcome, early_ticks: int | None, action: Action) -> list[Verdict]:
+def said_by_the_rules(
+    events: list[Event], outcome: TuningOutcome, early_ticks: int | None, action: Action
+) -> list[Verdict]:
     oracle = Partition(outcome.policy(action, early_ticks))
     verdicts, latest = [], None
     for event in events:

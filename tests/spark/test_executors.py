@@ -18,7 +18,7 @@ from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S, eventually
 from tests.source import ROOT
 from tests.spark.standalone import standalone
-from tidegate.connectors.model.retry_policy import Waiting, WaitOver
+from tidegate.connectors.model.retry_policy import WaitingNotice, WaitOver
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, _problem_here, shards_for
 from tidegate.spark.options import Options
@@ -125,7 +125,7 @@ def test_a_wait_for_executors_is_said_after_a_few_seconds_and_from_time_to_time(
     for second in range(70):
         look(second)
     assert [text.partition(" for this job for ")[2].partition(" s;")[0] for text in said] == ["5", "35", "65"]
-    assert all(isinstance(text, Waiting) for text in said)
+    assert all(isinstance(text, WaitingNotice) for text in said)
     assert said[0] == (
         "waiting for executors: spark://somewhere:7077 has had none free for this job for 5 s; the job continues when "
         "it gets one: start a worker with 3g of free memory (spark.executor.memory), or end other applications"

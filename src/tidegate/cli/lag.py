@@ -34,7 +34,7 @@ _KAFKA = "Kafka group"
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class PartitionLag:
     """How far a group's checkpoint in one partition is behind.
 
     `checkpoint` is the sequence number of the last event that was read, None if there is no checkpoint. Of the events
@@ -76,7 +76,7 @@ def chosen(
     return wanted
 
 
-def lags(connection_string: str, positions: Iterable[StoredCheckpoint]) -> Iterator[Lag]:
+def lags(connection_string: str, positions: Iterable[StoredCheckpoint]) -> Iterator[PartitionLag]:
     """One for each partition of each hub and group of the positions. Raises ClientError."""
     by_hub: dict[str, list[StoredCheckpoint]] = defaultdict(list)
     for position in positions:
@@ -95,7 +95,7 @@ def lags(connection_string: str, positions: Iterable[StoredCheckpoint]) -> Itera
             client.close()
 
 
-def known_lags(connection_string: str, hub: str, group: str | None) -> Iterator[Lag]:
+def known_lags(connection_string: str, hub: str, group: str | None) -> Iterator[PartitionLag]:
     """One for each partition of a hub and each reader whose position the hub itself knows. Raises ClientError.
 
     These are jobs on the hub's machine, and groups of Kafka's clients, which commit their offsets to the hub.
@@ -126,7 +126,7 @@ def known_lags(connection_string: str, hub: str, group: str | None) -> Iterator[
 
 def _lag(
     client: HubClient, hub: str, group: str, partition: str, place: HubPartition, position: StoredCheckpoint | None
-) -> Lag:
+) -> PartitionLag:
     checkpoint = None if position is None else position.sequence_number
     following = place.begin if checkpoint is None else checkpoint + 1
     first = max(following, place.begin)
@@ -137,7 +137,7 @@ def _lag(
             seconds = max(0.0, round(time.time() - client.enqueued_time_ms(asked_as, partition, first) / 1000, 3))
         except ClientError:
             seconds = None
-    return Lag(
+    return PartitionLag(
         hub=hub,
         group=group,
         partition=partition,
@@ -171,7 +171,7 @@ NAMES = tuple(name for name, _ in (EVENTS, SECONDS, LOST, UP))
 class LagCollector(Collector):
     """The lag as of each scrape."""
 
-    def __init__(self, read: Callable[[], Sequence[Lag]]) -> None:
+    def __init__(self, read: Callable[[], Sequence[PartitionLag]]) -> None:
         """
         Args:
             read: returns the lag of every group and partition.
@@ -195,7 +195,7 @@ class LagCollector(Collector):
                 seconds.add_metric(where, row.seconds_behind)
         yield from (events, seconds, lost, GaugeMetricFamily(*UP, value=rows is not None))
 
-    def _rows(self) -> Sequence[Lag] | None:
+    def _rows(self) -> Sequence[PartitionLag] | None:
         """Return the lag; None if it cannot be read, and log why, once until that changes."""
         problem = rows = None
         try:
@@ -211,7 +211,7 @@ class LagCollector(Collector):
 
 
 @contextmanager
-def served(read: Callable[[], Sequence[Lag]], host: str, port: int) -> Iterator[str]:
+def served(read: Callable[[], Sequence[PartitionLag]], host: str, port: int) -> Iterator[str]:
     """Answer scrapes on an address, in threads, and yield its URL. Port 0 is any free one.
 
     Raises:
@@ -298,8 +298,8 @@ def lag(
         )
     address = None if serve is None else _address(serve)
 
-    def read() -> list[Lag]:
-        rows: list[Lag] = []
+    def read() -> list[PartitionLag]:
+        rows: list[PartitionLag] = []
         hubs = {hub} if hub else set()
         if location is not None:
             positions = chosen(_positions(location), namespace or _host(connection_string), hub, group)
@@ -330,7 +330,7 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _serve(read: Callable[[], list[Lag]], host: str, port: int) -> None:
+def _serve(read: Callable[[], list[PartitionLag]], host: str, port: int) -> None:
     """Serve the lag until Ctrl-C or SIGTERM."""
     log_to_standard_error("text", logging.WARNING)
     with served(read, host, port) as address:
@@ -357,12 +357,12 @@ def _positions(location: str) -> list[StoredCheckpoint]:
         database.close()
 
 
-def table(rows: Sequence[Lag]) -> list[str]:
+def table(rows: Sequence[PartitionLag]) -> list[str]:
     """The rows under their names, for people."""
-    cells = [[field.name.replace("_", " ").replace(" seconds", " s").upper() for field in fields(Lag)]]
-    cells += [[_cell(getattr(row, field.name)) for field in fields(Lag)] for row in rows]
+    cells = [[field.name.replace("_", " ").replace(" seconds", " s").upper() for field in fields(PartitionLag)]]
+    cells += [[_cell(getattr(row, field.name)) for field in fields(PartitionLag)] for row in rows]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    numeric = [not isinstance(getattr(rows[0], field.name), str) if rows else False for field in fields(Lag)]
+    numeric = [not isinstance(getattr(rows[0], field.name), str) if rows else False for field in fields(PartitionLag)]
     return [
         "  ".join(
             cell.rjust(width) if right else cell.ljust(width)

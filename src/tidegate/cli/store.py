@@ -18,9 +18,9 @@ from tidegate.hub.capture.journal import JournalDamaged
 from tidegate.hub.moving import CaptureBehind, CopiedHub, shared_content
 from tidegate.hub.snapshot import NamespaceState, read_state
 from tidegate.store import (
+    CheckReport,
     ClientSettings,
     CopyError,
-    Report,
     SettingsError,
     SharedContent,
     SourceHub,
@@ -93,7 +93,7 @@ def check(url: str, store_config: Path | None, namespace: str | None, clocks: bo
     return 0 if report.is_sound else 1
 
 
-def _show(report: Report) -> None:
+def _show(report: CheckReport) -> None:
     click.echo(f"Cluster {report.cluster}")
     show([_broker(one) for one in report.as_json()["brokers"]], "table")
     for namespace, gateways in report.gateways.items():

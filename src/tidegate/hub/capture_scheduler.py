@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.journal import JournalDamaged
 from tidegate.hub.capture.partition_capture import CaptureWriter
-from tidegate.hub.capture.store import Store, StoreError, open_store
+from tidegate.hub.capture.store import CaptureStore, StoreError, open_store
 from tidegate.log import Clock, LogError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class CaptureScheduler:
         self._default = default
         self._environment = environment
         self._on_captured = on_captured
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[str, CaptureStore] = {}
         self._captured: dict[int, Partition] = {}
         self._try_again_at_ms = 0
         self._away_until_ms: dict[str, int] = {}

@@ -19,7 +19,7 @@ _SELECTOR = re.compile(
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
-class Key(Enum):
+class PositionKey(Enum):
     """The property of an event that a position compares with."""
 
     OFFSET = "offset"
@@ -31,12 +31,12 @@ class Key(Enum):
 class Position:
     """A place in a partition: after the event with the value, or at it if inclusive. None: after the last event."""
 
-    key: Key
+    key: PositionKey
     value: int | None
     inclusive: bool
 
 
-START = Position(Key.OFFSET, -1, False)
+START = Position(PositionKey.OFFSET, -1, False)
 """Where a reader without a filter begins."""
 
 
@@ -51,9 +51,9 @@ def parse_selector(selector: str | None) -> Position:
             f"or >=, as in amqp.annotation.x-opt-offset > '-1'; got {selector[:100]!r}"
         )
     name, operator, quoted, bare = match.groups()
-    key = Key(name.removesuffix("-utc"))
+    key = PositionKey(name.removesuffix("-utc"))
     text = (bare if quoted is None else quoted).strip()
-    if key is Key.OFFSET and text.lower() == "@latest":
+    if key is PositionKey.OFFSET and text.lower() == "@latest":
         return Position(key, None, False)
     if not _INTEGER.fullmatch(text):
         raise ArgumentError(f"{text[:100]!r} is not a valid {key.value}: expected a whole number")
@@ -72,16 +72,16 @@ def first_sequence_number(position: Position, log: PartitionStore) -> int:
     found = known_sequence_number(position, log)
     if found is not None or position.value is None:
         return log.next_sequence_number if found is None else found
-    if position.key is Key.ENQUEUED_TIME:
+    if position.key is PositionKey.ENQUEUED_TIME:
         return log.sequence_at_time(position.value, inclusive=position.inclusive)
     return log.sequence_after_offset(position.value, inclusive=position.inclusive)
 
 
 def depends_on_end(position: Position, log: PartitionStore) -> bool:
     """Return whether a position stands for something else once the log has been seen to go on."""
-    if position.value is None or position.key is Key.ENQUEUED_TIME:
+    if position.value is None or position.key is PositionKey.ENQUEUED_TIME:
         return True
-    return position.value > (log.last_offset if position.key is Key.OFFSET else log.next_sequence_number - 1)
+    return position.value > (log.last_offset if position.key is PositionKey.OFFSET else log.next_sequence_number - 1)
 
 
 def known_sequence_number(position: Position, log: PartitionStore) -> int | None:
@@ -92,16 +92,16 @@ def known_sequence_number(position: Position, log: PartitionStore) -> int | None
     value = position.value
     if value is None:
         return log.next_sequence_number
-    if position.key is Key.ENQUEUED_TIME:
+    if position.key is PositionKey.ENQUEUED_TIME:
         return _after_the_last(value, position.inclusive, log)
-    last = log.last_offset if position.key is Key.OFFSET else log.next_sequence_number - 1
-    if value > last + 1 or (value > last >= 0 and position.key is Key.OFFSET):
+    last = log.last_offset if position.key is PositionKey.OFFSET else log.next_sequence_number - 1
+    if value > last + 1 or (value > last >= 0 and position.key is PositionKey.OFFSET):
         raise ArgumentError(
             f"the supplied {position.key.value} {value} is not valid: the last one in the partition is {last}"
         )
     if value < 0:
         return log.begin_sequence_number
-    if position.key is Key.OFFSET:
+    if position.key is PositionKey.OFFSET:
         return None
     return max(min(value if position.inclusive else value + 1, log.next_sequence_number), log.begin_sequence_number)
 

@@ -46,7 +46,7 @@ from tidegate.ordering.timeline import (
     scan_arrival,
     watermark,
 )
-from tidegate.ordering.tuning import Disorder, Outcome, measure, tune
+from tidegate.ordering.tuning import Disorder, TuningOutcome, measure, tune
 
 __all__ = [
     "ADJUSTED",
@@ -74,13 +74,13 @@ __all__ = [
     "Explanation",
     "KeyIndex",
     "Keys",
-    "Outcome",
     "Policy",
     "PolicyError",
     "ScanSummary",
     "Stamps",
     "SubstreamCarry",
     "SubstreamKeys",
+    "TuningOutcome",
     "arrival_floor",
     "counts",
     "explain",

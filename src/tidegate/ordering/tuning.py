@@ -41,7 +41,7 @@ Tolerances = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """What one pair of tolerances does to the stretch; counts of events, delays in ticks.
 
     ``untouched`` events keep their own time. ``late`` and ``out_of_order`` are what the metrics would count when
@@ -103,7 +103,7 @@ class Disorder:
             sum(part.unreadable for part in parts),
         )
 
-    def outcomes(self, tolerances: Sequence[Tolerances]) -> list[Outcome]:
+    def outcomes(self, tolerances: Sequence[Tolerances]) -> list[TuningOutcome]:
         """Return what each pair of tolerances does, in the order given."""
         lates = _bounds([late for late, _ in tolerances])
         orders = _bounds([order for _, order in tolerances])
@@ -117,7 +117,7 @@ class Disorder:
         lag = self._lag_quantiles()
         return [self._outcome(late, order, lates, orders, gaps, within, leading, lag) for late, order in tolerances]
 
-    def smallest(self, share: float, *, step_ticks: int = TICKS_PER_SECOND, most: int = 12) -> list[Outcome]:
+    def smallest(self, share: float, *, step_ticks: int = TICKS_PER_SECOND, most: int = 12) -> list[TuningOutcome]:
         """Return the smallest tolerances that leave at least ``share`` of all events untouched.
 
         There is no one smallest pair: a smaller out-of-order tolerance asks for a larger late tolerance. Given are at
@@ -165,7 +165,7 @@ class Disorder:
         within: npt.NDArray[np.int64],
         leading: npt.NDArray[np.int64],
         lag: tuple[int, int] | None,
-    ) -> Outcome:
+    ) -> TuningOutcome:
         all_within = int(within[-1, -1])
         i, j = _place(lates, late), _place(orders, order)
         untouched, on_time = int(within[i, j]), int(within[i, -1])
@@ -177,7 +177,7 @@ class Disorder:
             m = _place(gaps, order - late)
             both = int((leading[-1, -1] - leading[i, -1]) - (leading[-1, m] - leading[i, m]))
         delays = [_delay(quantile, late, order) for quantile in lag] if lag else [None, None]
-        return Outcome(
+        return TuningOutcome(
             late_ticks=late,
             out_of_order_ticks=order,
             events=self.events,
@@ -255,7 +255,7 @@ def tune(
     early_ticks: int | None = EARLY_TICKS,
     valid: Mask | None = None,
     codes: Codes | None = None,
-) -> list[Outcome]:
+) -> list[TuningOutcome]:
     """Return what each of many pairs of tolerances would do to one partition's events."""
     return measure(event_time, arrival, early_ticks=early_ticks, valid=valid, codes=codes).outcomes(tolerances)
 

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, cloudpickle
 
 from tidegate.connectors.model.errors import JobError
-from tidegate.connectors.model.retry_policy import Waiting, WaitOver
+from tidegate.connectors.model.retry_policy import WaitingNotice, WaitOver
 
 # By name: an import of the whole package would be one of every layer.
 _VERSION: str = importlib.import_module("tidegate").__version__
@@ -50,7 +50,7 @@ class ExecutorWatch:
     ) -> None:
         """
         Args:
-            notice: called with a `Waiting` when there has been no executor for some seconds and from time to time
+            notice: called with a `WaitingNotice` when there has been no executor for some seconds and from time to time
                 after that, and with a `WaitOver` when there is one.
         """
         self._context = context
@@ -79,7 +79,7 @@ class ExecutorWatch:
         memory = self._context.getConf().get("spark.executor.memory", "1g")
         why = f"{master} has had none free for this job for {waited_s:.0f} s"
         self._notice(
-            Waiting(
+            WaitingNotice(
                 f"waiting for executors: {why}; the job continues when it gets one: start a worker with {memory} of "
                 "free memory (spark.executor.memory), or end other applications"
             )

@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tidegate.connectors.model.errors import InputError
-from tidegate.connectors.model.retry_policy import Waiting
+from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
@@ -198,7 +198,7 @@ class SparkPlaces:
 
     def _waits(self, text: str) -> None:
         """Say that the run waits for executors, or that the wait is over, here and in its status."""
-        note_waiting(self._opened.folder, text if isinstance(text, Waiting) else None)
+        note_waiting(self._opened.folder, text if isinstance(text, WaitingNotice) else None)
         self._notice(text)
 
     def _cores(self) -> int:

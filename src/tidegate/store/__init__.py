@@ -2,18 +2,18 @@
 
 from tidegate.store.client.connection import KafkaError
 from tidegate.store.client.settings import ClientSettings, SettingsError, read_settings
-from tidegate.store.kafka.check import Report, check_store
+from tidegate.store.kafka.check import CheckReport, check_store
 from tidegate.store.kafka.copy import CopyError, SharedContent, SourceHub, SourcePartition, StoreCopy, Verified
 from tidegate.store.kafka.log import KafkaLog
 from tidegate.store.kafka.store import KafkaStore
 
 __all__ = [
+    "CheckReport",
     "ClientSettings",
     "CopyError",
     "KafkaError",
     "KafkaLog",
     "KafkaStore",
-    "Report",
     "SettingsError",
     "SharedContent",
     "SourceHub",

@@ -17,10 +17,10 @@ from tests.job.rows import result_columns
 from tests.job.run.test_run import run_here, write_job
 from tests.job.test_kills import events_of
 from tidegate.client.producer import Producer
-from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedRows, Piece
+from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedPiece, EncodedRows
 from tidegate.connectors.model.errors import OutputError, UnavailableError
 from tidegate.connectors.outputs import Identity, Mark, OutputOpening
-from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput, Failure, HubOutput, Publication
+from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput, HubOutput, Publication, PublicationFailure
 from tidegate.engine import ResultRows
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
@@ -94,7 +94,9 @@ def encoded(
         content = encoder(some)
         path = folder / f"{number}.part"
         path.write_bytes(b"before" + content)
-        pieces.append(Piece(len(content), path, 6) if number % 2 else Piece(len(content), content=content))
+        pieces.append(
+            EncodedPiece(len(content), path, 6) if number % 2 else EncodedPiece(len(content), content=content)
+        )
     return EncodedRows("out", sum(map(len, runs)), 0, tuple(pieces), Elsewhere(2, run))
 
 
@@ -198,7 +200,9 @@ def test_executors_of_a_run_that_has_been_replaced_publish_nothing(hub: Hub, tmp
         output.commit()
     again = hub.opened(mark)
     answers = on_executors(late)
-    assert all(isinstance(answer, Failure) and "has the newer epoch 2" in answer.message for answer in answers)
+    assert all(
+        isinstance(answer, PublicationFailure) and "has the newer epoch 2" in answer.message for answer in answers
+    )
     assert hub.numbers() == [[], [], []]
     again.write_encoded(encoded(again, tmp_path, rows(1, 2, 3)))
     again.commit()

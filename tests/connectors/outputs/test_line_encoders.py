@@ -11,7 +11,7 @@ import pytest
 from tests.connectors.outputs.encoding import run_with_deaths
 from tests.job.rows import result_columns, result_rows
 from tests.job.run.test_run import run_here, write_job
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Encoder
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Output, OutputOpening, OutputUnavailableError
 from tidegate.connectors.outputs.files.result_file import FileOutput, ResultFile
@@ -46,7 +46,7 @@ def pieces(output: ResultFile, folder: Path, runs: list[Any], *, inline: bool) -
     for number, content in enumerate(contents):
         path = folder / f"{number}.part"
         path.write_bytes(b"before" + content)
-        found.append(Piece(len(content), content=content) if inline else Piece(len(content), path, 6))
+        found.append(EncodedPiece(len(content), content=content) if inline else EncodedPiece(len(content), path, 6))
     return EncodedRows("out", sum(map(len, runs)), 0, tuple(found))
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.connectors.outputs.encoding import run_with_deaths
 from tests.connectors.outputs.test_files_output import files_in, numbers, opened
 from tests.job.run.test_run import run_here, write_job
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Encoder
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.files.files_output import FilesOfResults
 from tidegate.engine import ResultRows
@@ -38,11 +38,11 @@ def executed(output: FilesOfResults, rows: ResultRows) -> bytes:
 
 def encoded(*contents: bytes, rows: int, folder: Path | None = None) -> EncodedRows:
     if folder is None:
-        return EncodedRows("out", rows, 0, tuple(Piece(len(content), content=content) for content in contents))
+        return EncodedRows("out", rows, 0, tuple(EncodedPiece(len(content), content=content) for content in contents))
     path = folder / "answers.part"
     path.write_bytes(b"".join(contents))
     begins = [sum(map(len, contents[:number])) for number in range(len(contents))]
-    pieces = [Piece(len(content), path, begin) for content, begin in zip(contents, begins, strict=True)]
+    pieces = [EncodedPiece(len(content), path, begin) for content, begin in zip(contents, begins, strict=True)]
     return EncodedRows("out", rows, 0, tuple(pieces))
 
 

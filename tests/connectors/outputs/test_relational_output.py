@@ -16,7 +16,7 @@ from tests.connectors.outputs.test_table_output import ANY, IDENTITY, Place
 from tests.job.rows import result_columns
 from tests.job.run.test_run import run_here, write_job
 from tests.mariadb import mariadb
-from tidegate.connectors.model.encoded_rows import EncodedRows, Piece, RunsEncoder
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, RunsEncoder
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.shape import OutputColumn
@@ -68,7 +68,7 @@ def staged(output: RelationalOutput, *shares: list[tuple[int, ResultRows]]) -> E
         contents = encoder.encode_runs(share)
         answers |= {number: (len(rows), content) for (number, rows), content in zip(share, contents, strict=True)}
     ordered = [answers[number] for number in sorted(answers)]
-    pieces = tuple(Piece(len(content), content=content) for _, content in ordered)
+    pieces = tuple(EncodedPiece(len(content), content=content) for _, content in ordered)
     return EncodedRows("out", sum(count for count, _ in ordered), 0, pieces)
 
 

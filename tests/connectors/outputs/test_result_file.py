@@ -12,7 +12,7 @@ import pytest
 
 from tests.connectors.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_rows
-from tidegate.connectors.model.encoded_rows import EncodedRows, Piece
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.console import ConsoleOutput
@@ -62,7 +62,7 @@ def test_outputs_share_a_file_of_encoded_rows(tmp_path: Path) -> None:
     part.write_bytes(b"".join(pieces))
     outputs = {name: opened(tmp_path / name) for name in ("one", "two")}
     for place, (name, output) in enumerate(outputs.items()):
-        piece = Piece(len(pieces[place]), part, place * len(pieces[0]))
+        piece = EncodedPiece(len(pieces[place]), part, place * len(pieces[0]))
         output.write_encoded(EncodedRows(name, 1, 0, (piece,)))
     for output in outputs.values():
         output.commit()

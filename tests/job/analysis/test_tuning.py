@@ -25,13 +25,13 @@ from tidegate.job import JobError, Stepper
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.stretch_picture import stretch_svg
 from tidegate.job.analysis.tuning import tuned
-from tidegate.ordering import TICKS_PER_SECOND, Outcome, Policy, format_time
+from tidegate.ordering import TICKS_PER_SECOND, Policy, TuningOutcome, format_time
 
 PLAIN = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t"
 OVER = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t OVER k"
 
 
-def counted(source: ReplaySource, outcome: Outcome) -> dict[str, int]:
+def counted(source: ReplaySource, outcome: TuningOutcome) -> dict[str, int]:
     """What a run with the outcome's tolerances counts."""
     policy = replace(source.policy, late_ticks=outcome.late_ticks, out_of_order_ticks=outcome.out_of_order_ticks)
     return Stepper(source.program, policy, source.logs, runner_of(source.program, policy)).step().counters

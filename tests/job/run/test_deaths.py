@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
-from tidegate.job.run.deaths import FILE, Deaths, Stretch
+from tidegate.job.run.deaths import FILE, Deaths, EventRange
 from tidegate.job.runtime.placement import WorkersLost
 from tidegate.job.runtime.task import RangeTask, Task
 from tidegate.ordering import Carry
@@ -38,7 +38,7 @@ def test_two_deaths_over_the_same_events_make_suspects(tmp_path: Path) -> None:
     assert not Deaths(tmp_path).suspects
     # The next process reads more of the log at once.
     die(tmp_path, 5, 50)
-    assert Deaths(tmp_path).suspects == [Stretch("i", "0", 5, 50)]
+    assert Deaths(tmp_path).suspects == [EventRange("i", "0", 5, 50)]
     # A process that dies before its first step has learnt nothing new.
     again = Deaths(tmp_path)
     assert again.suspects
@@ -101,7 +101,7 @@ def test_a_lack_of_memory_and_a_lost_process_of_spark_count_as_deaths(tmp_path: 
     for _ in range(2):
         with pytest.raises(error), deaths.step(task(0, 10)):
             raise error
-    assert Deaths(tmp_path).suspects == [Stretch("i", "0", 0, 10)]
+    assert Deaths(tmp_path).suspects == [EventRange("i", "0", 0, 10)]
 
 
 def test_an_error_with_a_reason_is_no_death(tmp_path: Path) -> None:

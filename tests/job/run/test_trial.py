@@ -15,7 +15,7 @@ import pytest
 from tidegate.connectors.model.set_aside import read_set_aside
 from tidegate.job import load_job
 from tidegate.job.prepare.opening import close_logs, open_logs
-from tidegate.job.run.deaths import Stretch
+from tidegate.job.run.deaths import EventRange
 from tidegate.job.run.trial import culprits
 from tidegate.ordering import TICKS_PER_SECOND, format_time, parse_time
 
@@ -134,6 +134,6 @@ def test_events_that_end_no_process_are_not_found(tmp_path: Path) -> None:
     job = load_job(write_job(tmp_path / "job", range(70)))
     logs, _ = open_logs(job.definition, job.program, job.policy)
     try:
-        assert culprits(job.program, job.policy, logs, [Stretch("i", "0", 0, 35), Stretch("i", "7", 0, 5)]) == []
+        assert culprits(job.program, job.policy, logs, [EventRange("i", "0", 0, 35), EventRange("i", "7", 0, 5)]) == []
     finally:
         close_logs(logs)

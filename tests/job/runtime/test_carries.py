@@ -18,7 +18,7 @@ from tests.profiles import scaled
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import carries
 from tidegate.job.runtime.batch import RangeResult, Task
-from tidegate.job.runtime.carries import Changes, KeptCarries, Published, SentCarries
+from tidegate.job.runtime.carries import CarryChanges, KeptCarries, Published, SentCarries
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Keys, Policy, SubstreamCarry, format_time, substreams
@@ -121,7 +121,7 @@ def carry_of(times: dict[str, int], arrival: int = 0) -> SubstreamCarry:
 def test_changes_are_small_and_lead_to_the_next_version() -> None:
     before = carry_of({f"device-{number}": number for number in range(100_000)})
     after = carry_of({f"device-{number}": number + (number == 70_000) for number in range(100_001)}, arrival=7)
-    changes = Changes.between(before, after)
+    changes = CarryChanges.between(before, after)
     assert changes is not None
     assert len(pickle.dumps(changes)) < 2_000
     next_one = pickle.loads(pickle.dumps(changes)).apply(before)
@@ -133,4 +133,4 @@ def test_changes_are_small_and_lead_to_the_next_version() -> None:
 
 def test_forgotten_substreams_are_no_change_of_others() -> None:
     before = carry_of({"a": 1, "b": 200})
-    assert Changes.between(before, replace(before, arrival=200).forget(Policy(late_ticks=10))) is None
+    assert CarryChanges.between(before, replace(before, arrival=200).forget(Policy(late_ticks=10))) is None

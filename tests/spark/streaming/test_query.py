@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
-from tidegate.connectors.model.retry_policy import Waiting
+from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.job import JobError
 from tidegate.spark.streaming.query import (
     EvaluatedQuery,
@@ -41,7 +41,7 @@ class QueryOfSpark:
 
     @property
     def status(self) -> dict[str, Any]:
-        return {"message": "Waiting for data to arrive", "isDataAvailable": False, "isTriggerActive": False}
+        return {"message": "WaitingNotice for data to arrive", "isDataAvailable": False, "isTriggerActive": False}
 
     def stop(self) -> None:
         self.ended.set()
@@ -101,7 +101,7 @@ def test_a_query_runs_until_it_is_stopped_and_is_of_sparks_class() -> None:
     assert (running.id, running.runId, running.name) == ("id", "run", "name")
     assert running.isActive
     assert running.awaitTermination(0.01) is False
-    assert running.status["message"] == "Waiting for data to arrive"
+    assert running.status["message"] == "WaitingNotice for data to arrive"
     running.stop()
     assert not running.isActive
     assert not both.evaluation.is_alive
@@ -208,7 +208,7 @@ def test_an_end_that_spark_cannot_be_told_ends_its_query() -> None:
 def test_a_start_does_not_wait_for_an_input_that_is_unreachable_and_a_stop_ends_the_wait() -> None:
     def waits(control: QueryControl) -> None:
         while True:
-            control.notice(Waiting("input 'i' unreachable since 12:00"))
+            control.notice(WaitingNotice("input 'i' unreachable since 12:00"))
             time.sleep(0.01)
 
     running = Both(waits).begin()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.job.rows import result_columns
-from tidegate.connectors.model.encoded_rows import EncodedRows, Piece
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.connectors.outputs import Identity, OutputOpening
@@ -52,11 +52,11 @@ def pieces(folder: Path, *stretches: Sequence[int], inline: bool = False) -> Enc
     contents = [encoded(pa.table({"n": pa.array(one, pa.int64())})).to_pybytes() for one in stretches]
     count = sum(map(len, stretches))
     if inline:
-        return EncodedRows("Out", count, 0, tuple(Piece(len(one), content=one) for one in contents))
+        return EncodedRows("Out", count, 0, tuple(EncodedPiece(len(one), content=one) for one in contents))
     path = folder / f"executor-{len(list(folder.iterdir()))}"
     path.write_bytes(b"".join(contents))
     offsets = [sum(map(len, contents[:place])) for place in range(len(contents))]
-    found = tuple(Piece(len(one), path, at) for one, at in zip(contents, offsets, strict=True))
+    found = tuple(EncodedPiece(len(one), path, at) for one, at in zip(contents, offsets, strict=True))
     return EncodedRows("Out", count, 0, found)
 
 

@@ -19,7 +19,7 @@ from tests.server.conftest import entity
 from tidegate.cli import main
 from tidegate.hub.config import NamespaceConfig
 from tidegate.server import BackgroundServer
-from tidegate.store import Report, check_store, read_settings
+from tidegate.store import CheckReport, check_store, read_settings
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def set_entry(brokers: Cluster, topic: str, name: str, value: str) -> None:
     client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
-def checked(brokers: Cluster, namespace: str | None = None, *, probe_clocks: bool = False) -> Report:
+def checked(brokers: Cluster, namespace: str | None = None, *, probe_clocks: bool = False) -> CheckReport:
     return asyncio.run(check_store(read_settings(brokers.clients["a"]), namespace, probe_clocks=probe_clocks))
 
 

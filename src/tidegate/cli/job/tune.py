@@ -12,7 +12,7 @@ from tidegate.cli.output import table
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.tuning import Tuning, tuned
 from tidegate.job.analysis.tuning_picture import tuning_svg
-from tidegate.ordering import TICKS_PER_SECOND, Outcome, format_duration
+from tidegate.ordering import TICKS_PER_SECOND, TuningOutcome, format_duration
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _pairs(tuning: Tuning, adjusts: bool) -> str:
     return table([heading, *([name, *_cells(outcome, adjusts)] for name, outcome in outcomes)])
 
 
-def _cells(outcome: Outcome, adjusts: bool) -> list[str]:
+def _cells(outcome: TuningOutcome, adjusts: bool) -> list[str]:
     return [
         _length(outcome.late_ticks, "for ever"),
         _length(outcome.out_of_order_ticks, "any"),

@@ -29,7 +29,7 @@ class RunsEncoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EncodedPiece:
     """Encoded rows: ``length`` bytes of a file from ``offset`` on, or the bytes themselves."""
 
     length: int
@@ -59,7 +59,7 @@ def framed(head: object, body: bytes) -> bytes:
     return len(own).to_bytes(_LENGTH_BYTES, "big") + own + body
 
 
-def opened_frame(piece: Piece) -> tuple[Any, Piece]:
+def opened_frame(piece: EncodedPiece) -> tuple[Any, EncodedPiece]:
     """Return the head of a piece that `framed` has made, and the piece of its body.
 
     Raises:
@@ -67,7 +67,7 @@ def opened_frame(piece: Piece) -> tuple[Any, Piece]:
     """
     if piece.path is None:
         begin = _LENGTH_BYTES + int.from_bytes(piece.content[:_LENGTH_BYTES], "big")
-        return pickle.loads(piece.content[_LENGTH_BYTES:begin]), Piece(
+        return pickle.loads(piece.content[_LENGTH_BYTES:begin]), EncodedPiece(
             piece.length - begin, content=piece.content[begin:]
         )
     with piece.path.open("rb") as file:
@@ -106,7 +106,7 @@ class EncodedRows:
     output: str
     count: int
     latest: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EncodedPiece, ...]
     elsewhere: Elsewhere | None = None
 
     def __len__(self) -> int:

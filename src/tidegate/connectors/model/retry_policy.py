@@ -34,7 +34,7 @@ WRITING = Trouble("cannot be written", "output_retry_s")
 READING = Trouble("unreachable", "input_retry_s")
 
 
-class Waiting(str):
+class WaitingNotice(str):
     """A notice that something is unavailable, and that the job waits for it."""
 
     __slots__ = ()
@@ -95,7 +95,7 @@ class RetryPolicy:
                 if said is None or now - said >= _REPEAT_NOTICE_S:
                     limit = _duration(self._longest_s)
                     wait = f"{what} {self._trouble.phrase} since {since}: {error}; waiting, {limit} at most"
-                    self._notice(Waiting(wait))
+                    self._notice(WaitingNotice(wait))
                     said = now
                 self._sleep(pause_s)
             else:

@@ -117,7 +117,7 @@ SMALL_ROWS = 16_384
 """Neighbouring parts with fewer rows than this together are merged."""
 
 
-class Table(Protocol):
+class TimedRows(Protocol):
     """Rows with a time and, where each substream has its own watermark, a substream."""
 
     @property
@@ -134,7 +134,7 @@ class Table(Protocol):
     def concat(cls, tables: Sequence[Self], /) -> Self: ...
 
 
-T = TypeVar("T", bound=Table)
+T = TypeVar("T", bound=TimedRows)
 
 
 @dataclass(slots=True)

@@ -15,12 +15,12 @@ from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.relations import Failures
-from tidegate.engine.substreams.watermarks import Part, Table, Waiting
+from tidegate.engine.substreams.watermarks import Part, TimedRows, Waiting
 from tidegate.engine.values.grouping import group, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.sql.plan import nodes as plan
 
-T = TypeVar("T", bound=Table)
+T = TypeVar("T", bound=TimedRows)
 
 _FEW = 4
 """Where more than one in this many rows has changed, it is not worth looking for the keys of the others."""

@@ -93,7 +93,7 @@ def undominated(lines: Lines) -> Lines:
 
 
 @dataclass(slots=True)
-class Stretches:
+class ValuesInside:
     """The values inside: the key, the hop at which the value leaves, and the value."""
 
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -102,7 +102,7 @@ class Stretches:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class HopChanges:
     """Values that enter (``sign`` 1) or leave (−1) at hops."""
 
     ids: Int64Array
@@ -112,8 +112,8 @@ class Changes:
 
 
 def advanced(
-    held: Stretches, ids: Int64Array, enters: Int64Array, leaves: Int64Array, sets: Multisets
-) -> tuple[Stretches, Changes]:
+    held: ValuesInside, ids: Int64Array, enters: Int64Array, leaves: Int64Array, sets: Multisets
+) -> tuple[ValuesInside, HopChanges]:
     """Add lines with sets of values.
 
     Args:
@@ -132,7 +132,7 @@ def advanced(
     begins = np.concatenate([np.full(len(held.ids), np.iinfo(np.int64).min), enters[line]])
     ends = np.concatenate([held.until, leaves[line]])
     if not len(all_ids):
-        return held, Changes(all_ids, all_ids, values, all_ids)
+        return held, HopChanges(all_ids, all_ids, values, all_ids)
     codes = group(len(all_ids), (values,), (all_ids,)).codes
     order = sorted_rows([codes, begins, ends])
     codes, begins, ends = codes[order], begins[order], ends[order]
@@ -141,28 +141,28 @@ def advanced(
     places = np.flatnonzero(first)
     lasts = np.append(places[1:], len(order)) - 1
     rows = order[places]
-    stretches = Stretches(all_ids[rows], ends[lasts], values.take(rows))
+    stretches = ValuesInside(all_ids[rows], ends[lasts], values.take(rows))
     new = np.flatnonzero(begins[places] > np.iinfo(np.int64).min)
-    begun = Changes(
+    begun = HopChanges(
         stretches.ids[new], begins[places[new]], stretches.values.take(new), np.ones(len(new), dtype=np.int64)
     )
     return stretches, begun
 
 
-def ended(stretches: Stretches, lasts: Int64Array) -> tuple[Stretches, Changes]:
+def ended(stretches: ValuesInside, lasts: Int64Array) -> tuple[ValuesInside, HopChanges]:
     """Return the stretches that continue after the last hop of their key, and the values that leave until then."""
     over = stretches.until <= lasts
     gone, on = np.flatnonzero(over), np.flatnonzero(~over)
-    changes = Changes(
+    changes = HopChanges(
         stretches.ids[gone],
         stretches.until[gone],
         stretches.values.take(gone),
         np.full(len(gone), -1, dtype=np.int64),
     )
-    return Stretches(stretches.ids[on], stretches.until[on], stretches.values.take(on)), changes
+    return ValuesInside(stretches.ids[on], stretches.until[on], stretches.values.take(on)), changes
 
 
-def totals_of(changes: Changes, values: DistinctValues) -> AdditiveState:
+def totals_of(changes: HopChanges, values: DistinctValues) -> AdditiveState:
     """Return what changes add to a total over distinct values; negative where values leave."""
     count = len(changes.ids)
     state = values.of_values(np.arange(count), count, changes.values)
@@ -207,7 +207,7 @@ class HoppingState:
         spellings: of keys that are spelled in several ways, all lines inside, with the spelling of each.
     """
 
-    stretches: list[Stretches]
+    stretches: list[ValuesInside]
     bests: list[Lines | None]
     pending: PaneTable | None = None
     known: KnownKeys = field(default_factory=KnownKeys)
@@ -274,7 +274,7 @@ class HoppingPanes:
 
     def new_state(self) -> HoppingState:
         """Return an empty state."""
-        return HoppingState([Stretches() for _ in self._distinct], [None] * len(self._best))
+        return HoppingState([ValuesInside() for _ in self._distinct], [None] * len(self._best))
 
     def release_panes(
         self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
@@ -365,10 +365,10 @@ class HoppingPanes:
 
     def _changes(
         self, state: HoppingState, number: int, index: int, entering: Lines | None, now: _Hops
-    ) -> tuple[Changes, ...]:
+    ) -> tuple[HopChanges, ...]:
         """Return the values that enter and leave until the last hop of their key."""
         stretches = state.stretches[number]
-        changes: list[Changes] = []
+        changes: list[HopChanges] = []
         if entering is not None:
             sets = entering.states[index]
             assert isinstance(sets, Multisets)
@@ -385,7 +385,7 @@ class HoppingPanes:
         state: HoppingState,
         entering: Lines | None,
         leaving: list[Lines],
-        changes: list[tuple[Changes, ...]],
+        changes: list[tuple[HopChanges, ...]],
         moving: Int64Array,
         now: _Hops,
         from_ticks: int,
@@ -432,7 +432,7 @@ class HoppingPanes:
         assert isinstance(counts, Counts)
         return (*states, *(summary.nothing(len(counts.counts)) for summary in self._adds[len(self._additive) :]))
 
-    def _of_changes(self, number: int, changes: Changes) -> tuple[State, ...]:
+    def _of_changes(self, number: int, changes: HopChanges) -> tuple[State, ...]:
         """Return the totals of values that enter or leave."""
         place = len(self._additive) + number
         return (

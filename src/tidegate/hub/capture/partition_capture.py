@@ -30,7 +30,7 @@ from typing import BinaryIO
 from tidegate.hub.capture.avro import SYNC_MARKER_BYTES, AvroFile, container_header
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged, PendingFile
-from tidegate.hub.capture.store import Store, StoreError
+from tidegate.hub.capture.store import CaptureStore, StoreError
 from tidegate.log import DocumentReplaced, EventBatch, LogDamaged, LogError, PartitionStore
 
 _logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class CaptureWriter:
         log: PartitionStore,
         names: Mapping[str, str],
         description: CaptureDescription,
-        store: Store,
+        store: CaptureStore,
     ) -> None:
         """Continue from the journal, or begin with the next event if there is none.
 

@@ -25,7 +25,7 @@ class StoreError(Exception):
     """The destination rejected a file or cannot be used. Another attempt may succeed."""
 
 
-class Store(Protocol):
+class CaptureStore(Protocol):
     """A destination. Names are relative, with slashes. Every method raises StoreError."""
 
     def head(self, name: str, size: int) -> bytes | None:
@@ -98,7 +98,7 @@ class RemoteStore:
             raise StoreError(self._store.problem("cannot be written", error, name)) from None
 
 
-def open_store(destination: str, environment: Mapping[str, str] = os.environ) -> Store:
+def open_store(destination: str, environment: Mapping[str, str] = os.environ) -> CaptureStore:
     """Return the store that a CaptureDescription's destination names: a folder's path, or a URL.
 
     Raises StoreError, ModuleNotFoundError for a URL without the extra `capture`.

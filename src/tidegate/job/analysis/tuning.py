@@ -17,7 +17,7 @@ from tidegate.engine import TaskSide
 from tidegate.job.analysis.replay import BATCH_EVENTS, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.runtime.step import Timeline
-from tidegate.ordering import TICKS_PER_SECOND, Disorder, Outcome, SubstreamKeys, measure
+from tidegate.ordering import TICKS_PER_SECOND, Disorder, SubstreamKeys, TuningOutcome, measure
 
 _LADDER_S = (0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 1814399)
 """Commonly chosen tolerances, in seconds."""
@@ -42,9 +42,9 @@ class Tuning:
     keep: float
     late_ticks: tuple[int, ...]
     out_of_order_ticks: tuple[int, ...]
-    grid: tuple[tuple[Outcome, ...], ...]
-    current: Outcome
-    smallest: tuple[Outcome, ...]
+    grid: tuple[tuple[TuningOutcome, ...], ...]
+    current: TuningOutcome
+    smallest: tuple[TuningOutcome, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `-o json` prints; tolerances and delays in seconds, null for unlimited."""
@@ -148,7 +148,7 @@ def _candidates(observed: np.ndarray[Any, np.dtype[np.int64]], own: int | None) 
     return tuple(sorted({*ladder[: enough + 1], *([] if own is None else [own])}))
 
 
-def _as_json(outcome: Outcome) -> dict[str, Any]:
+def _as_json(outcome: TuningOutcome) -> dict[str, Any]:
     return {
         "lateArrivalToleranceS": _seconds(outcome.late_ticks),
         "outOfOrderToleranceS": _seconds(outcome.out_of_order_ticks),

@@ -11,7 +11,7 @@ from html import escape
 from math import log10
 
 from tidegate.ordering.ticks import TICKS_PER_SECOND, format_duration
-from tidegate.ordering.tuning import Outcome
+from tidegate.ordering.tuning import TuningOutcome
 
 _INK, _QUIET, _GRID, _GOAL = "#222222", "#666666", "#e6e6e6", "#d55e00"
 _LIGHT, _DARK = (0x8C, 0xC4, 0xE8), (0x08, 0x2B, 0x55)
@@ -21,7 +21,12 @@ _SHORTEST_S = 0.1
 
 
 def tuning_svg(
-    grid: Sequence[Sequence[Outcome]], *, title: str, subtitle: str, keep: float, current: Outcome | None = None
+    grid: Sequence[Sequence[TuningOutcome]],
+    *,
+    title: str,
+    subtitle: str,
+    keep: float,
+    current: TuningOutcome | None = None,
 ) -> str:
     """Draw outcomes, by late tolerance and then by out-of-order tolerance, as an SVG document (text).
 
@@ -92,7 +97,7 @@ def _delay_height(ticks: int | None, longest_s: float) -> float | None:
     return log10(1 + seconds / _SHORTEST_S) / log10(1 + longest_s / _SHORTEST_S)
 
 
-def _longest_s(grid: Sequence[Sequence[Outcome]]) -> float:
+def _longest_s(grid: Sequence[Sequence[TuningOutcome]]) -> float:
     known = [outcome.watermark_delay_p95_ticks for row in grid for outcome in row]
     return max([1.0, *(ticks / TICKS_PER_SECOND for ticks in known if ticks is not None)])
 
@@ -110,7 +115,7 @@ def _share_axis(panel: _Panel) -> list[str]:
     ]
 
 
-def _delay_axis(panel: _Panel, grid: Sequence[Sequence[Outcome]]) -> list[str]:
+def _delay_axis(panel: _Panel, grid: Sequence[Sequence[TuningOutcome]]) -> list[str]:
     longest = _longest_s(grid)
     parts, lowest = [], panel.bottom + 99
     for seconds in (0, 1, 5, 30, 120, 600, 3600, 6 * 3600, 86400, 7 * 86400):
@@ -130,7 +135,7 @@ def _rule(y: float, text: str) -> list[str]:
     ]
 
 
-def _tolerance_axis(shares: _Panel, delays: _Panel, x: Sequence[float], outcomes: Sequence[Outcome]) -> list[str]:
+def _tolerance_axis(shares: _Panel, delays: _Panel, x: Sequence[float], outcomes: Sequence[TuningOutcome]) -> list[str]:
     parts = []
     for at, outcome in zip(x, outcomes, strict=True):
         for panel in (shares, delays):
@@ -167,8 +172,8 @@ def _rings(
     panel: _Panel,
     x: Sequence[float],
     heights: Sequence[float | None],
-    outcomes: Sequence[Outcome],
-    current: Outcome | None,
+    outcomes: Sequence[TuningOutcome],
+    current: TuningOutcome | None,
 ) -> list[str]:
     return [
         f'<circle cx="{at:.1f}" cy="{panel.y(height):.1f}" r="7" fill="none" stroke="{_INK}" stroke-width="1.6">'
@@ -178,7 +183,7 @@ def _rings(
     ]
 
 
-def _legend(row: int, rows: int, outcome: Outcome, colour: str) -> str:
+def _legend(row: int, rows: int, outcome: TuningOutcome, colour: str) -> str:
     x, y = _RIGHT + 16, 94 + row * min(18, 230 / rows)
     return (
         f'<path d="M{x:.1f} {y:.1f}h18" stroke="{colour}" stroke-width="3"/>'
@@ -186,7 +191,7 @@ def _legend(row: int, rows: int, outcome: Outcome, colour: str) -> str:
     )
 
 
-def _pair(outcome: Outcome) -> tuple[int | None, int | None]:
+def _pair(outcome: TuningOutcome) -> tuple[int | None, int | None]:
     return outcome.late_ticks, outcome.out_of_order_ticks
 
 

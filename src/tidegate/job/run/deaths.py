@@ -25,7 +25,7 @@ _PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class EventRange:
     """Events ``start`` ≤ sequence number < ``end`` of a partition."""
 
     input: str
@@ -33,7 +33,7 @@ class Stretch:
     start: int
     end: int
 
-    def meets(self, other: Stretch) -> bool:
+    def meets(self, other: EventRange) -> bool:
         """Return whether both have an event."""
         same = (self.input, self.partition) == (other.input, other.partition)
         return same and self.start < other.end and other.start < self.end
@@ -48,18 +48,18 @@ class Deaths:
         self._file: IO[bytes] | None = None
         self._count = 0
         self._acquitted = False
-        self._of: list[Stretch] = []
-        self._in_step: list[Stretch] = []
+        self._of: list[EventRange] = []
+        self._in_step: list[EventRange] = []
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             line = self._path.read_bytes().partition(b"\n")[0]
             content = json.loads(line)
-            self._count, self._of = int(content["deaths"]), [Stretch(*one) for one in content["of"]]
-            self._in_step = [Stretch(*one) for one in content["in_step"]]
+            self._count, self._of = int(content["deaths"]), [EventRange(*one) for one in content["of"]]
+            self._in_step = [EventRange(*one) for one in content["in_step"]]
             self._acquitted = bool(content["acquitted"])
         self._died()
 
     @property
-    def suspects(self) -> list[Stretch]:
+    def suspects(self) -> list[EventRange]:
         """What the last steps were about that ended a process, if that has happened often enough."""
         return self._of if self._count >= ENOUGH else []
 
@@ -80,7 +80,7 @@ class Deaths:
             yield
             return
         self._in_step = [
-            Stretch(one.input, one.partition, one.log_range.start, one.log_range.end)
+            EventRange(one.input, one.partition, one.log_range.start, one.log_range.end)
             for task in tasks
             for one in task.ranges
         ]

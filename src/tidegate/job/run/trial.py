@@ -21,7 +21,7 @@ from pathlib import Path
 from tidegate.connectors.model.events import Events, InputLog, LogRange
 from tidegate.connectors.model.set_aside import SetAside
 from tidegate.engine import KeyedSide, Program
-from tidegate.job.run.deaths import Stretch
+from tidegate.job.run.deaths import EventRange
 from tidegate.job.runtime.batch import RangeTask, Task
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import NO_TIME, Policy
@@ -46,7 +46,7 @@ def culprits(
     program: Program,
     policy: Policy,
     logs: Mapping[str, InputLog],
-    suspects: Sequence[Stretch],
+    suspects: Sequence[EventRange],
     longest_s: float = _LONGEST_S,
 ) -> list[SetAside]:
     """Return the events that end a process each by itself, a hundred at most; none that take too long to find.
@@ -78,7 +78,7 @@ class _Search:
         self._logs = logs
         self._until_s = until_s
 
-    def deaths(self, of: Stretch, start: int, end: int, level: int = 0) -> Iterator[_Death]:
+    def deaths(self, of: EventRange, start: int, end: int, level: int = 0) -> Iterator[_Death]:
         """Yield the deaths by a single event, in order."""
         while level + 1 < len(_BATCHES) and end - start <= _BATCHES[level]:
             level += 1
@@ -92,7 +92,7 @@ class _Search:
                 yield from self.deaths(of, death.start, death.end, level + 1)
             start = death.end
 
-    def _try(self, of: Stretch, start: int, end: int, batch_events: int) -> _Death | None:
+    def _try(self, of: EventRange, start: int, end: int, batch_events: int) -> _Death | None:
         """Evaluate events in a process of its own; return in which batch it died, if it did."""
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:

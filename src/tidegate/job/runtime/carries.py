@@ -43,7 +43,7 @@ class Published(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CarryChanges:
     """The difference between one version of a carry and the next.
 
     Attributes:
@@ -61,7 +61,7 @@ class Changes:
     arrival: int
 
     @classmethod
-    def between(cls, before: SubstreamCarry, after: SubstreamCarry) -> Changes | None:
+    def between(cls, before: SubstreamCarry, after: SubstreamCarry) -> CarryChanges | None:
         """Return the changes between two versions; None if codes changed because substreams were forgotten."""
         if after.keys.generation != before.keys.generation:
             return None
@@ -135,7 +135,7 @@ class SentCarries:
     def received(self, result: RangeResult, task_range: RangeTask) -> None:
         """Replace the changes in a result with the carry that follows from them."""
         changes: Any = result.carry
-        if not isinstance(changes, Changes):
+        if not isinstance(changes, CarryChanges):
             return
         timeline = (task_range.input, task_range.partition)
         sent = self._sent[timeline]
@@ -210,7 +210,7 @@ class KeptCarries:
         after = result.carry
         assert isinstance(before, SubstreamCarry)
         assert isinstance(after, SubstreamCarry)
-        changes: Any = Changes.between(before, after)
+        changes: Any = CarryChanges.between(before, after)
         if changes is None:
             self.carries.pop(version.timeline)
         else:

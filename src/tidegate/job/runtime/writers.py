@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece, RunsEncoder
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Encoder, RunsEncoder
 from tidegate.connectors.model.events import Int64Array
 from tidegate.engine import ResultRows
 from tidegate.engine.sharding.payloads import merged_results
@@ -88,7 +88,7 @@ def _cut(rows: ResultRows, first: int, last: int) -> ResultRows:
     )
 
 
-Written = dict[tuple[str, int], tuple[int, int, Piece]]
+Written = dict[tuple[str, int], tuple[int, int, EncodedPiece]]
 """By output and stretch: how many rows, their largest time in ticks, and where they are."""
 
 
@@ -108,7 +108,7 @@ def write_shares(received: Sequence[Share], encoders: Mapping[str, Encoder], fol
     encoded = _encoded(together, encoders)
     if sum(len(content) for _, _, content in encoded.values()) < INLINE_BYTES:
         return {
-            place: (count, latest, Piece(len(content), content=content))
+            place: (count, latest, EncodedPiece(len(content), content=content))
             for place, (count, latest, content) in encoded.items()
         }
     folder.mkdir(0o750, parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def write_shares(received: Sequence[Share], encoders: Mapping[str, Encoder], fol
     with path.open("wb") as file:
         for place, (count, latest, content) in encoded.items():
             file.write(content)
-            found[place] = (count, latest, Piece(len(content), path, offset))
+            found[place] = (count, latest, EncodedPiece(len(content), path, offset))
             offset += len(content)
     return found
 

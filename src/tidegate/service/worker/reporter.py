@@ -18,7 +18,7 @@ import numpy as np
 from prometheus_client.metrics_core import Metric
 
 from tidegate.connectors.model.metrics import WATERMARK_DELAY
-from tidegate.connectors.model.retry_policy import Waiting, WaitOver
+from tidegate.connectors.model.retry_policy import WaitingNotice, WaitOver
 from tidegate.connectors.outputs import OutputCounts
 from tidegate.engine import OperatorRows, Program
 from tidegate.job.run.progress_report import StepTimes
@@ -72,7 +72,7 @@ class Reporter:
     def notice(self, text: str) -> None:
         """Report what the run waits for; other notices are only logged."""
         with self._lock:
-            if isinstance(text, Waiting):
+            if isinstance(text, WaitingNotice):
                 self._is_ready = False
                 self._stepped_at_s = None
                 self._send({channel.TROUBLE: str(text)})

@@ -15,7 +15,7 @@ from typing import Any
 
 from tidegate import outbound
 from tidegate.connectors.model.errors import UnavailableError
-from tidegate.connectors.model.retry_policy import Waiting
+from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.job import Job, JobError, JobQueryError
 from tidegate.job.config.definition import definition_of
@@ -222,6 +222,6 @@ def _opened(job: Job, start: int | None, notice: Callable[[str], None], stop: St
                     raise KeyboardInterrupt from error
                 if not said and time.monotonic() - began > _SAY_AFTER_S:
                     said = True
-                    notice(Waiting(f"waiting: {error}"))
+                    notice(WaitingNotice(f"waiting: {error}"))
                 time.sleep(_TRY_LOCK_EVERY_S)
         yield opened

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from tidegate.connectors.model.retry_policy import Waiting
+from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.job import JobError
 from tidegate.spark.streaming.causes import cause_of
 from tidegate.spark.streaming.display import query_html
@@ -142,7 +142,7 @@ class QueryControl:
                 self._on_notice(text)
             except Exception:
                 _logger.exception("on_notice failed; the query continues")
-        if isinstance(text, Waiting):
+        if isinstance(text, WaitingNotice):
             self.wait = text
             self._opened.set()
         if self.is_stopping:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Encoder
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.connectors.outputs import Mark, OutputOpening, OutputSection, OutputUnavailableError, RejectedRow
@@ -279,7 +279,7 @@ class StepOutput:
         return [Part(path, end - content.size, content.size) for content, end in zip(contents, ends, strict=True)]
 
 
-def _content(piece: Piece) -> pa.Table:
+def _content(piece: EncodedPiece) -> pa.Table:
     if piece.path is None:
         return decoded(piece.content)
     return Part(piece.path, piece.offset, piece.length).read()

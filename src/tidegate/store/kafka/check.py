@@ -78,7 +78,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """What was found.
 
     Attributes:
@@ -109,7 +109,9 @@ class Report:
         return {**asdict(self), "sound": self.is_sound}
 
 
-async def check_store(settings: ClientSettings, namespace: str | None = None, *, probe_clocks: bool = True) -> Report:
+async def check_store(
+    settings: ClientSettings, namespace: str | None = None, *, probe_clocks: bool = True
+) -> CheckReport:
     """Examine a cluster and the namespaces in it, or one of them.
 
     Args:
@@ -121,7 +123,7 @@ async def check_store(settings: ClientSettings, namespace: str | None = None, *,
         KafkaError: The cluster cannot be reached or refuses.
     """
     cluster = Cluster(settings)
-    report = Report()
+    report = CheckReport()
     try:
         await cluster.refresh()
         report.cluster = cluster.cluster_id
@@ -149,7 +151,7 @@ async def check_store(settings: ClientSettings, namespace: str | None = None, *,
 # -- brokers
 
 
-async def _version(cluster: Cluster, report: Report, node: int) -> str | None:
+async def _version(cluster: Cluster, report: CheckReport, node: int) -> str | None:
     try:
         connection = await cluster.connection(node, "control")
     except KafkaError as error:
@@ -162,7 +164,7 @@ async def _version(cluster: Cluster, report: Report, node: int) -> str | None:
     return None
 
 
-async def _clocks(cluster: Cluster, report: Report) -> dict[int, int]:
+async def _clocks(cluster: Cluster, report: CheckReport) -> dict[int, int]:
     """Return by how many ms each broker's clock is ahead of this machine's, and compare them.
 
     Only the stamp of an append says what a broker's clock is, so a topic is created for a moment.
@@ -231,7 +233,9 @@ async def _topics(cluster: Cluster) -> dict[str, Message]:
     return {topic.name: topic for topic in answer.topics}
 
 
-async def _check_namespace(cluster: Cluster, report: Report, namespace: str, topics: Mapping[str, Message]) -> None:
+async def _check_namespace(
+    cluster: Cluster, report: CheckReport, namespace: str, topics: Mapping[str, Message]
+) -> None:
     shared = SHARED_PREFIX + namespace
     await _note_topic(cluster, report, topics[shared], None, 1)
     try:
@@ -265,7 +269,9 @@ def _hubs(state: SharedState) -> Iterator[tuple[str, tuple[str, int]]]:
         yield str(hub["directory"]), (str(config["name"]), int(config["partition_count"]))
 
 
-async def _note_topic(cluster: Cluster, report: Report, topic: Message, event_hub: str | None, partitions: int) -> None:
+async def _note_topic(
+    cluster: Cluster, report: CheckReport, topic: Message, event_hub: str | None, partitions: int
+) -> None:
     name = str(topic.name)
     facts = await find_topic(cluster, name)
     if facts is None:

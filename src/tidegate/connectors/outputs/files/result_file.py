@@ -14,7 +14,7 @@ from typing import BinaryIO, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder, Piece, framed, opened_frame
+from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Encoder, framed, opened_frame
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.files.file_formats import CsvLines
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
@@ -221,7 +221,7 @@ class ResultFile:
             self._format: Format = Csv(definition.delimiter, self._mark.get("columns"), opening.shape)
         else:
             self._format = JsonArray() if definition.json_format == "array" else JsonLines()
-        self._waiting: list[bytes | Piece] = []
+        self._waiting: list[bytes | EncodedPiece] = []
         self._taken = self._dropped = 0
         self._rejected_rows: list[RejectedRow] = []
         self._file: BinaryIO = self._opened(mark)
@@ -325,16 +325,16 @@ class ResultFile:
         self._file.close()
 
 
-def _joined(parts: Sequence[bytes | Piece]) -> Iterator[bytes | Piece]:
+def _joined(parts: Sequence[bytes | EncodedPiece]) -> Iterator[bytes | EncodedPiece]:
     """Yield the parts, those that are bytes joined with their neighbours."""
-    for in_file, group in itertools.groupby(parts, lambda part: isinstance(part, Piece)):
+    for in_file, group in itertools.groupby(parts, lambda part: isinstance(part, EncodedPiece)):
         if in_file:
             yield from group
         else:
             yield b"".join(part for part in group if isinstance(part, bytes))
 
 
-def _write_part(descriptor: int, part: bytes | Piece, at: int) -> int:
+def _write_part(descriptor: int, part: bytes | EncodedPiece, at: int) -> int:
     """Write a part, and return its length."""
     if isinstance(part, bytes):
         _write_all(descriptor, part, at)

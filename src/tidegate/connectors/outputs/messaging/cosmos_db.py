@@ -74,7 +74,7 @@ class CosmosDbOutput(OutputSection):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CosmosDocument:
     """A document as it is written: the row's number and time, the value of its partition key as JSON, its text."""
 
     number: int
@@ -83,7 +83,7 @@ class Document:
     body: bytes
 
 
-class CosmosContainer(LaneOutput[Document]):
+class CosmosContainer(LaneOutput[CosmosDocument]):
     """A container; its mark counts rows."""
 
     def __init__(self, settings: CosmosDbOutput, opening: OutputOpening) -> None:
@@ -130,7 +130,7 @@ class CosmosContainer(LaneOutput[Document]):
             self._lanes.add(self._lanes.lane_of(key, document.number), document)
         self._taken += len(rows)
 
-    def _documents(self, rows: ResultRows) -> Iterator[tuple[Document, str]]:
+    def _documents(self, rows: ResultRows) -> Iterator[tuple[CosmosDocument, str]]:
         for message in self._rows.messages(rows, self._next):
             row = json.loads(message.body)
             own = next((name for name in row if name.lower() == "id"), None)
@@ -146,9 +146,9 @@ class CosmosContainer(LaneOutput[Document]):
             row["id"] = key
             partition_key = values.json_text([_at(row, self._partition_key)] if self._partition_key else [])
             body = values.json_text(row).encode()
-            yield Document(message.number, message.time, _ascii(partition_key), body), key
+            yield CosmosDocument(message.number, message.time, _ascii(partition_key), body), key
 
-    def _deliver(self, document: Document) -> BatchOutcome[Document]:
+    def _deliver(self, document: CosmosDocument) -> BatchOutcome[CosmosDocument]:
         """Write a document, waiting where the account asks for it; see `Lanes`."""
         headers = {"x-ms-documentdb-is-upsert": "True"}
         if self._partition_key:

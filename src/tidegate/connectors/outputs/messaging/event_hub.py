@@ -35,7 +35,7 @@ from tidegate.client.producer import (
     RefusedError,
     encoded_event,
 )
-from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedRows, Encoder, Piece, framed, opened_frame
+from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedPiece, EncodedRows, Encoder, framed, opened_frame
 from tidegate.connectors.model.errors import JobError, OutputError
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
@@ -125,7 +125,7 @@ class EventCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class RowEvents:
     """Events of a run of rows: by event the row's place, the partition by its key, and the event."""
 
     places: Places
@@ -141,7 +141,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class HubEncoder:
-    """An `Encoder` that makes events of rows: a head of `EventCounts`, then pickled `Events`.
+    """An `Encoder` that makes events of rows: a head of `EventCounts`, then pickled `RowEvents`.
 
     Attributes:
         standing: of the producer in any partition. room: how large an event may be, in bytes.
@@ -175,7 +175,7 @@ class HubEncoder:
             places.append(message.number)
             partitions.append(_BY_NUMBER if event.key is None else partition_for_key(event.key, self.partitions))
             bodies.append(event.body)
-        events = Events(np.array(places, np.int64), np.array(partitions, np.uint16), bodies, others)
+        events = RowEvents(np.array(places, np.int64), np.array(partitions, np.uint16), bodies, others)
         by_key = events.partitions[events.partitions != _BY_NUMBER]
         turns = events.places[events.partitions == _BY_NUMBER] % self.partitions
         counts = EventCounts(
@@ -207,7 +207,7 @@ class PartitionShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PublicationFailure:
     """Why a publication has failed: what the hub says, and its condition, or `LOST`."""
 
     message: str
@@ -219,23 +219,23 @@ class Publication:
     """Sends the events of some partitions, when it is called.
 
     Attributes:
-        pieces: of pickled `Events`, in order, each with the number of its first row.
+        pieces: of pickled `RowEvents`, in order, each with the number of its first row.
         count: how many partitions the hub has.
     """
 
     connection: ConnectionString = field(repr=False)
     producer_id: int
     shares: tuple[PartitionShare, ...]
-    pieces: tuple[tuple[Piece, int], ...]
+    pieces: tuple[tuple[EncodedPiece, int], ...]
     count: int
 
-    def __call__(self) -> Failure | None:
+    def __call__(self) -> PublicationFailure | None:
         """Send what the hub does not have yet, and return once it has everything.
 
         Raises:
             OSError: a piece cannot be read.
         """
-        failure: Failure | None = None
+        failure: PublicationFailure | None = None
         for attempt in range(_ATTEMPTS):
             if attempt:
                 time.sleep(_PAUSE_S)
@@ -243,11 +243,11 @@ class Publication:
                 self._attempt()
                 return None
             except RefusedError as error:
-                failure = Failure(str(error), error.condition)
+                failure = PublicationFailure(str(error), error.condition)
             except ConnectionLostError as error:
-                failure = Failure(str(error), LOST)
+                failure = PublicationFailure(str(error), LOST)
             except ClientError as error:
-                failure = Failure(str(error), _WRONG)
+                failure = PublicationFailure(str(error), _WRONG)
             if failure.condition not in _OVERTAKEN:
                 break
         return failure
@@ -272,7 +272,7 @@ class Publication:
         waiting: dict[str, list[bytes]] = {name: [] for name in names.values()}
         size = 0
         for piece, first in self.pieces:
-            events: Events = pickle.loads(piece.read())
+            events: RowEvents = pickle.loads(piece.read())
             partitions = events.partitions_from(first, self.count)
             for index in np.flatnonzero(np.isin(partitions, list(names))).tolist():
                 place = int(partitions[index])
@@ -303,7 +303,7 @@ def publications(
     connection: ConnectionString,
     producer_id: int,
     shares: Sequence[PartitionShare],
-    pieces: Sequence[tuple[Piece, int]],
+    pieces: Sequence[tuple[EncodedPiece, int]],
     count: int,
 ) -> list[Publication]:
     """Divide the partitions of a hub among publications; at most ``count``, each with some of the partitions."""
@@ -387,7 +387,7 @@ class HubOutput:
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
         self._standings: dict[str, ProducerProgress] = {}
         self._room = 0
-        self._pieces: list[tuple[Piece, int]] = []
+        self._pieces: list[tuple[EncodedPiece, int]] = []
         self._piece_counts: Counter[str] = Counter()
         self._elsewhere: Elsewhere | None = None
         self._producer: Producer | None = None
@@ -495,7 +495,7 @@ class HubOutput:
         if self._waiting:
             self._on_hub(self._send)
         try:
-            found: list[tuple[EventCounts, Piece]] = [opened_frame(piece) for piece in rows.pieces]
+            found: list[tuple[EventCounts, EncodedPiece]] = [opened_frame(piece) for piece in rows.pieces]
         except OSError as error:
             raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
         self._elsewhere = rows.elsewhere
@@ -575,7 +575,7 @@ class HubOutput:
         self._stored = dict(self._dealt)
         self._pieces, self._piece_counts, self._elsewhere = [], Counter(), None
 
-    def _published_here(self, works: Sequence[Publication]) -> list[Failure | None]:
+    def _published_here(self, works: Sequence[Publication]) -> list[PublicationFailure | None]:
         try:
             return [work() for work in works]
         except OSError as error:

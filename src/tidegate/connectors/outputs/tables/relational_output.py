@@ -39,9 +39,9 @@ from tidegate.connectors.outputs.tables.relational_table import (
     MARKS_TABLE,
     PLACE_COLUMN,
     TIME_COLUMN,
-    Batch,
     Change,
     RelationalTable,
+    RowBatch,
     Run,
     StagedRows,
     StagingTable,
@@ -244,14 +244,14 @@ class TableRows:
         self._columns = columns
         self._table = table
 
-    def convert(self, rows: ResultRows, number: int) -> tuple[list[Batch], list[RejectedRow]]:
+    def convert(self, rows: ResultRows, number: int) -> tuple[list[RowBatch], list[RejectedRow]]:
         """Return results, of which the first has a number, as rows of the table, and those that it cannot hold."""
         if not len(rows):
             return [], []
         whole = self._by_column(rows, number)
         if whole is not None:
             return [whole], []
-        batches: list[Batch] = []
+        batches: list[RowBatch] = []
         rejected = []
         records = dicts(rows.names, rows.columns, len(rows), plainly=False)
         for place, (record, time) in enumerate(zip(records, rows.timestamps.tolist(), strict=True), start=number):
@@ -260,7 +260,7 @@ class TableRows:
                 rejected.append(RejectedRow(*refused, place, time, example_of(record)))
         return batches, rejected
 
-    def _by_column(self, rows: ResultRows, number: int) -> Batch | None:
+    def _by_column(self, rows: ResultRows, number: int) -> RowBatch | None:
         """Return a batch of all rows, or None if one of them has to be converted alone."""
         names = [name for name in rows.names if name is not None]
         columns = [column for name in names if (column := self._columns.get(name.lower())) is not None]
@@ -279,14 +279,16 @@ class TableRows:
                 found.append(converted(column.convert, vector))
             except ValueError:
                 return None
-        return Batch(
+        return RowBatch(
             tuple(column.name for column in columns),
             list(zip(*found, strict=True)),
             list(range(number, number + len(rows))),
             rows.timestamps.tolist(),
         )
 
-    def _take(self, record: Mapping[str, Any], number: int, time: int, batches: list[Batch]) -> tuple[str, str] | None:
+    def _take(
+        self, record: Mapping[str, Any], number: int, time: int, batches: list[RowBatch]
+    ) -> tuple[str, str] | None:
         """Add one row to the batches, or return what is wrong with it."""
         values: list[Any] = []
         names: list[str] = []
@@ -304,7 +306,7 @@ class TableRows:
             if column.required and column.name not in given:
                 return REQUIRED_COLUMN_MISSING, f"column '{column.name}' has no value and does not accept NULL"
         if not batches or batches[-1].columns != tuple(names):
-            batches.append(Batch(tuple(names)))
+            batches.append(RowBatch(tuple(names)))
         batches[-1].rows.append(tuple(values))
         batches[-1].numbers.append(number)
         batches[-1].times.append(time)
@@ -345,7 +347,7 @@ class StagingEncoder(RunEncoder):
 
     def _staged(self, runs: Sequence[tuple[int, ResultRows]]) -> list[EncodedRun]:
         database, table_rows = self._connected()
-        batches: list[Batch] = []
+        batches: list[RowBatch] = []
         rejected: list[RejectedRow] = []
         for number, rows in runs:
             converted, refused = table_rows.convert(rows, number * _PLACES_OF_A_RUN)

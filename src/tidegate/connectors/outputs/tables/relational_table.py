@@ -59,7 +59,7 @@ class TableColumn:
 
 
 @dataclass(slots=True)
-class Batch:
+class RowBatch:
     """Consecutive rows that have the same columns: a value for each, as the database accepts them."""
 
     columns: tuple[str, ...]
@@ -70,9 +70,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, first: int, stop: int) -> Batch:
+    def part(self, first: int, stop: int) -> RowBatch:
         """Return the rows ``first`` ≤ index < ``stop``."""
-        return Batch(self.columns, self.rows[first:stop], self.numbers[first:stop], self.times[first:stop])
+        return RowBatch(self.columns, self.rows[first:stop], self.numbers[first:stop], self.times[first:stop])
 
     def rejected_row(self, kind: str, message: str) -> RejectedRow:
         """Return the report on a batch of one row that the database rejected."""
@@ -127,7 +127,7 @@ class StagedRows:
         return replace(self, runs=tuple(found))
 
 
-Change = Batch | StagedRows
+Change = RowBatch | StagedRows
 
 
 class RelationalTable(ABC):
@@ -339,7 +339,7 @@ class RelationalTable(ABC):
 
     def rejected_by(self, cursor: Any, change: Change, insert: Callable[[Any, Any], None]) -> Iterator[RejectedRow]:
         """Insert rows, and give those that the database rejects."""
-        most = self._batch_rows if isinstance(change, Batch) else _ALL_ROWS
+        most = self._batch_rows if isinstance(change, RowBatch) else _ALL_ROWS
         if len(change) <= most:
             yield from self._rejected_by(cursor, change, insert)
             return
@@ -369,7 +369,7 @@ class RelationalTable(ABC):
 
     def insert(self, cursor: Any, change: Change) -> None:
         """Insert rows, or replace those with the same keys; the database rejects all or none."""
-        assert isinstance(change, Batch)
+        assert isinstance(change, RowBatch)
         if self._key:
             cursor.executemany(self.upsert(change.columns, self._key), change.rows)
         else:
@@ -383,9 +383,9 @@ class RelationalTable(ABC):
             tuple(value for one in rows for value in one),
         )
 
-    def single_row(self, cursor: Any, change: Change) -> Batch | None:
+    def single_row(self, cursor: Any, change: Change) -> RowBatch | None:
         """Return a change of one row with its values; None if that row is no longer there."""
-        assert isinstance(change, Batch)
+        assert isinstance(change, RowBatch)
         return change
 
     # The connection ---------------------------------------------------------------------------------------------------
@@ -451,14 +451,14 @@ class StagingTable(RelationalTable):
     def can_stage(self, prefix: str) -> bool:
         """Return whether the user may create staging tables; it may try to, with a name that begins with the prefix."""
 
-    def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
+    def stage(self, name: str, batches: Sequence[RowBatch]) -> list[RejectedRow]:
         """Create a staging table with rows, all of the same columns, and return those that the database rejects.
 
         The numbers of the rows are their places.
         """
         place, columns = self.beside(name), batches[0].columns
 
-        def insert(cursor: Any, batch: Batch) -> None:
+        def insert(cursor: Any, batch: RowBatch) -> None:
             rows = [(*row, *more) for row, *more in zip(batch.rows, batch.numbers, batch.times, strict=True)]
             self.insert_rows(cursor, place, (*columns, PLACE_COLUMN, TIME_COLUMN), rows)
 
@@ -488,7 +488,7 @@ class StagingTable(RelationalTable):
 
     def insert(self, cursor: Any, change: Change) -> None:
         """Insert rows as `RelationalTable.insert` does, or those of staging tables."""
-        if isinstance(change, Batch):
+        if isinstance(change, RowBatch):
             super().insert(cursor, change)
             return
         try:
@@ -498,15 +498,15 @@ class StagingTable(RelationalTable):
                 raise _StagedRowsDeletedError("a run that starts deletes the staging tables of others") from error
             raise
 
-    def single_row(self, cursor: Any, change: Change) -> Batch | None:
-        if isinstance(change, Batch):
+    def single_row(self, cursor: Any, change: Change) -> RowBatch | None:
+        if isinstance(change, RowBatch):
             return change
         cursor.execute(f"SELECT {self.names(change.columns)}, {TIME_COLUMN} FROM {self.rows_of(change)}")
         found = cursor.fetchone()
         if found is None:
             return None
         plain = tuple(value if isinstance(value, int | float | str | None) else str(value) for value in found[:-1])
-        return Batch(change.columns, [plain], [change.runs[0].number], [found[-1]])
+        return RowBatch(change.columns, [plain], [change.runs[0].number], [found[-1]])
 
     def rows_of(self, staged: StagedRows) -> str:
         """Return staged rows as a table of a FROM."""
