@@ -18,6 +18,7 @@ from tidegate.connectors.inputs.ticks import PastTicks
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import format_time
 
 KILLS = scaled(4)
@@ -110,7 +111,7 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
     rows = lines_of(tmp_path / "rows.jsonl")
     assert sorted(json.loads(row)["v"] for row in rows) == list(range(publisher.events))
     with open_replay_source(path) as source:
-        step = Stepper(source.program, source.policy, source.logs, source.run_here).step()
+        step = Stepper(source.program, source.policy, source.logs, local_runner(source.program, source.policy)).step()
     expected = {one.output: one.to_json_lines().splitlines() for one in step.rows}
     assert rows == expected["rows"]
     counted = lines_of(tmp_path / "counted.jsonl")

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +18,13 @@ import pytest
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.profiles import scaled
 from tests.spark.publishing import publish
+from tidegate.connectors.model.metrics import INPUT_EVENTS
 from tidegate.job import load_job
 from tidegate.job.run.placement_policy import RunLocation
 from tidegate.server import BackgroundServer
-from tidegate.spark import run_job_on_spark
+from tidegate.spark import run, run_job_on_spark
+from tidegate.spark.places import Answer
+from tidegate.spark.step import rehearse
 
 pytestmark = pytest.mark.spark
 
@@ -93,8 +97,10 @@ def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(
 
 
 def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
-    hub: BackgroundServer, tmp_path: Path
+    hub: BackgroundServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rehearsed: list[list[Answer]] = []
+    monkeypatch.setattr(run, "rehearse", lambda *step: rehearsed.append(rehearse(*step)))
     path = write_job(tmp_path, hub, "begun", COUNT, "late_arrival_tolerance_s = 1")
     out = tmp_path / "out.jsonl"
     places: list[RunLocation] = []
@@ -117,6 +123,11 @@ def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
         ("process", "Spark is starting"),
         ("spark", "Spark is up"),
     ]
+    # Before that, both of Spark's workers have taken the step that was taken here, and left nothing behind.
+    (answers,) = rehearsed
+    assert [answer for answer in answers if answer.failure or answer.lost] == []
+    assert sum(result.counts[INPUT_EVENTS] for answer in answers for result in answer.results) == 2
+    assert not [*Path(tempfile.gettempdir()).glob("tidegate-rehearsal_*")]
 
 
 def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:

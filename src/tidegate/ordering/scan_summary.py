@@ -40,12 +40,22 @@ class ScanSummary:
     arrival: int = NO_TIME
 
     @classmethod
-    def of(cls, event_time: Times, arrival: Times, policy: Policy, valid: Mask | None = None) -> ScanSummary:
-        """Sum up n events of one timeline, given as to `scan`. Raises ValueError if lengths differ."""
+    def of(
+        cls,
+        event_time: Times,
+        arrival: Times,
+        policy: Policy,
+        valid: Mask | None = None,
+        latest: Times | None = None,
+    ) -> ScanSummary:
+        """Sum up n events of one timeline, given as to `scan`. Raises ValueError if lengths differ.
+
+        ``latest``: int64[n], the latest arrival of the run after each event, those between them included.
+        """
         event_time, arrival, valid = columns(event_time, arrival, valid)
         if not len(arrival):
             return cls()
-        latest = np.maximum.accumulate(arrival)
+        latest = np.maximum.accumulate(arrival) if latest is None else latest
         counts = np.ones(len(arrival), dtype=np.bool_) if valid is None else valid.copy()
         if policy.early_ticks is not None:
             counts &= event_time <= plus(arrival, policy.early_ticks)

@@ -124,6 +124,7 @@ def scan_substreams(
     carry: SubstreamCarry,
     policy: Policy,
     valid: Mask | None = None,
+    latest: Times | None = None,
     *,
     forget: bool = True,
 ) -> tuple[Stamps, SubstreamCarry]:
@@ -145,20 +146,21 @@ def scan_substreams(
     stamps = Stamps.empty(len(event_time))
     max_times = np.full(len(carry.keys), NO_TIME, dtype=np.int64)
     max_times[: len(carry.max_times)] = carry.max_times
-    latest = carry.arrival
+    known = carry.arrival
     for start in range(0, len(event_time), BLOCK_EVENTS):
         stop = min(start + BLOCK_EVENTS, len(event_time))
-        latest = _scan_block(
+        known = _scan_block(
             event_time[start:stop],
             arrival[start:stop],
             codes[start:stop],
             max_times,
-            latest,
+            known,
             policy,
             None if valid is None else valid[start:stop],
             stamps.part(start, stop),
+            None if latest is None else latest[start:stop],
         )
-    after = SubstreamCarry(carry.keys, max_times, latest)
+    after = SubstreamCarry(carry.keys, max_times, known)
     return stamps, _forget_if_it_pays(after, policy) if forget else after
 
 
@@ -186,6 +188,7 @@ def _scan_block(
     policy: Policy,
     valid: Mask | None,
     stamps: Stamps,
+    latest: Times | None,
 ) -> int:
     """Stamp one block, update ``max_times`` in place, and return the latest arrival."""
     stamps.reasons[:] = 0
@@ -198,7 +201,7 @@ def _scan_block(
     if valid is not None and not valid.all():
         stamps.reasons[~valid] |= INVALID_TIMESTAMP
         lost = ~valid if lost is None else lost | ~valid
-    latest = running_arrival(arrival, known_arrival)
+    latest = running_arrival(arrival, known_arrival) if latest is None else latest
     moving, lost = arrival_rules(event_time, arrival, latest, policy, lost, stamps.reasons)
 
     before, after = running_maxima(moving, codes, max_times)

@@ -130,13 +130,19 @@ class Stamps:
 
 
 def scan(
-    event_time: Times, arrival: Times, carry: Carry, policy: Policy, valid: Mask | None = None
+    event_time: Times,
+    arrival: Times,
+    carry: Carry,
+    policy: Policy,
+    valid: Mask | None = None,
+    latest: Times | None = None,
 ) -> tuple[Stamps, Carry]:
     """Stamp n events of one timeline, given in broker order.
 
     ``event_time`` and ``arrival``: int64[n], ticks. ``valid``: bool[n], False where the event time could not be read
     (its value is then ignored, the event is DROPPED with INVALID_TIMESTAMP and moves nothing but the arrival).
-    ``carry``: what the scan of the events before returned; ``Carry()`` at the beginning.
+    ``carry``: what the scan of the events before returned; ``Carry()`` at the beginning. ``latest``: int64[n], the
+    latest arrival known after each event, where other events have arrived between them; None: `running_arrival`.
 
     Any cut of the events into consecutive scans gives the same stamps. Raises ValueError if lengths differ.
     """
@@ -151,13 +157,14 @@ def scan(
             policy,
             None if valid is None else valid[start:stop],
             stamps.part(start, stop),
+            None if latest is None else latest[start:stop],
         )
     return stamps, carry
 
 
-def scan_arrival(arrival: Times, carry: Carry) -> tuple[Stamps, Carry]:
+def scan_arrival(arrival: Times, carry: Carry, latest: Times | None = None) -> tuple[Stamps, Carry]:
     """Stamp n events of a job without TIMESTAMP BY: System.Timestamp is the arrival, whatever the tolerances."""
-    return scan(arrival, arrival, carry, Policy.arrival_time())
+    return scan(arrival, arrival, carry, Policy.arrival_time(), latest=latest)
 
 
 def counts(stamps: Stamps) -> dict[str, int]:
@@ -293,14 +300,20 @@ def order_rule(
 
 
 def _scan_block(
-    event_time: Times, arrival: Times, carry: Carry, policy: Policy, valid: Mask | None, stamps: Stamps
+    event_time: Times,
+    arrival: Times,
+    carry: Carry,
+    policy: Policy,
+    valid: Mask | None,
+    stamps: Stamps,
+    latest: Times | None,
 ) -> Carry:
     lost = None
     stamps.reasons[:] = 0
     if valid is not None and not valid.all():
         lost = ~valid
         stamps.reasons[lost] = INVALID_TIMESTAMP
-    latest = running_arrival(arrival, carry.arrival)
+    latest = running_arrival(arrival, carry.arrival) if latest is None else latest
     moving, lost = arrival_rules(event_time, arrival, latest, policy, lost, stamps.reasons)
     if int(moving[0]) < carry.max_time:
         moving[0] = carry.max_time

@@ -27,15 +27,17 @@ from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.run.seal_schedule import is_worthwhile
 from tidegate.job.run.status import note_waiting
-from tidegate.job.runtime.placement import Placement
+from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.placement import DriverPlacement, Outcome, Placement
 from tidegate.job.runtime.step import Step
-from tidegate.ordering import END_OF_TIME
+from tidegate.job.runtime.task import Task, local_runner
+from tidegate.ordering import END_OF_TIME, Policy
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import ExecutorWatch, executors_for_shards, shards_for
 from tidegate.spark.placement import FIRST_EVENTS, SMALL_EVENTS, PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
-from tidegate.spark.step import warm_up
+from tidegate.spark.step import rehearse, warm_up
 
 
 def run_job_on_spark(
@@ -123,7 +125,7 @@ class SparkPlaces:
         self._starting: _StartingSpark | None = None
         if wanted.where is WhereRun.SPARK:
             if is_open_ended and self._may_begin_here():
-                self._starting = _StartingSpark(self._manager(), started)
+                self._starting = _StartingSpark(self._manager(), started, self._rehearse)
             else:
                 self._context()
         self.parallelism = self._cores()
@@ -135,7 +137,9 @@ class SparkPlaces:
             case WhereRun.PROCESS:
                 return replace(here, why=self._wanted.why)
             case WhereRun.SPARK if self._starting is not None:
-                return Places(here.here, self._on_spark, BeginHere(self._starting.is_up), self._cores)
+                starting, policy = self._starting, self._job.policy
+                begin = BeginHere(starting.is_up)
+                return Places(lambda program: starting.here(program, policy), self._on_spark, begin, self._cores)
             case WhereRun.SPARK:
                 return Places(here.here, self._on_spark, parallelism=self._cores, why=self._wanted.why)
             case WhereRun.AUTO:
@@ -156,6 +160,11 @@ class SparkPlaces:
             first_events=SMALL_EVENTS if self._starting is None else FIRST_EVENTS,
         )
         return SparkPlacement(session, program, self._job.policy, settings, self._thread)
+
+    def _rehearse(self, session: SparkSession, program: Program, tasks: Sequence[Task], order: StepOrder) -> None:
+        """Take a step of the job on each core of Spark, for nothing but what workers learn from it."""
+        shards = self._wanted.shards or shards_for(session.sparkContext.defaultParallelism)
+        rehearse(session, program, self._job.policy, shards, tasks, order)
 
     def _may_begin_here(self) -> bool:
         """Return whether the first steps may be taken in this process, while Spark starts.
@@ -210,11 +219,22 @@ class SparkPlaces:
 
 
 class _StartingSpark:
-    """A session that starts in a thread of its own, with workers that have loaded what tasks need."""
+    """A session that starts in a thread of its own, with workers that have taken a step of the job."""
 
-    def __init__(self, manager: AbstractContextManager[SparkContext], started: contextlib.ExitStack) -> None:
-        """Start nothing yet: the first question does."""
+    def __init__(
+        self,
+        manager: AbstractContextManager[SparkContext],
+        started: contextlib.ExitStack,
+        rehearsal: Callable[[SparkSession, Program, Sequence[Task], StepOrder], Any],
+    ) -> None:
+        """Start nothing yet: the first question does.
+
+        Args:
+            rehearsal: takes a step on a session, given the program of the run, and a step that was taken here.
+        """
         self._manager = manager
+        self._rehearsal = rehearsal
+        self._watched: _WatchedPlacement | None = None
         self._future: Future[SparkSession] = Future()
         self._thread: threading.Thread | None = None
         started.push(self._end)
@@ -227,6 +247,11 @@ class _StartingSpark:
         """
         self._begin()
         return self._future.done() and self._future.result() is not None
+
+    def here(self, program: Program, policy: Policy) -> Placement:
+        """Return a placement in this process, whose latest step is rehearsed on Spark before that counts as up."""
+        self._watched = _WatchedPlacement(program, policy)
+        return self._watched
 
     def session(self) -> SparkSession:
         """Wait until it is up.
@@ -252,11 +277,21 @@ class _StartingSpark:
             warm_up(context)
             # The first one takes Java seconds, in which the run continues.
             session = SparkSession(context)
+            self._rehearse(session)
         except BaseException as error:
             self._manager.__exit__(None, None, None)
             self._future.set_exception(error)
         else:
             self._future.set_result(session)
+
+    def _rehearse(self, session: SparkSession) -> None:
+        """Let workers take the latest step that the run has taken here, so that the first one there is no slower."""
+        watched = self._watched
+        if watched is None or watched.latest is None:
+            return
+        # What was read may have been deleted since; and a job that cannot run on Spark says so once it does.
+        with contextlib.suppress(Exception):
+            self._rehearsal(session, watched.program, *watched.latest)
 
     def _end(self, *raised: Any) -> None:
         if self._thread is None:
@@ -268,3 +303,21 @@ class _StartingSpark:
             )
         elif self._future.exception() is None:
             self._manager.__exit__(*raised)
+
+
+class _WatchedPlacement(DriverPlacement):
+    """A placement in this process that knows its program, and its latest step which read something."""
+
+    def __init__(self, program: Program, policy: Policy) -> None:
+        super().__init__(program, policy, lambda own: local_runner(own, policy))
+        self.program = program
+        self.latest: tuple[Sequence[Task], StepOrder] | None = None
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        if tasks:
+            self.latest = tasks, order
+        return super().run(tasks, order)
+
+    def use(self, program: Program) -> None:
+        self.program = program
+        super().use(program)

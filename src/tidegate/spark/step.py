@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import secrets
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +34,11 @@ import pyarrow as pa
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from tidegate.engine import Program
+from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.task import Task
+from tidegate.ordering import Policy
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.places import (
     SCHEMA,
@@ -50,6 +56,7 @@ from tidegate.spark.places import (
     Writing,
     loaded,
 )
+from tidegate.spark.queries.shared_query import SharedProgram
 
 _WARM_ROUNDS = 3
 
@@ -141,6 +148,33 @@ def warm_up(context: SparkContext) -> None:
     cores = max(1, context.defaultParallelism)
     for _ in range(_WARM_ROUNDS):
         context.parallelize(range(cores), cores).mapPartitions(loaded).collect()
+
+
+def rehearse(
+    spark: SparkSession, program: Program, policy: Policy, shards: int, tasks: Sequence[Task], order: StepOrder
+) -> list[Answer]:
+    """Take a small step on each core and forget it, so that workers and Java have done all that a first step does.
+
+    Returns what the last of its tasks and shards answer.
+
+    Args:
+        tasks, order: a step that was taken elsewhere, from its beginning. Its events are read again.
+    """
+    context = spark.sparkContext
+    cores = max(1, context.defaultParallelism)
+    own = program.sharded()
+    blobs = [pickle.dumps(task, protocol=5) for task in tasks]
+    run = f"rehearsal_{uuid.uuid4().hex}"
+    job = JobOnShards(run, SharedProgram.of(own), policy, Sharding.of(own, shards, secrets.randbits(64)), ())
+    place = WholeStepPlace(job, blobs, {}, order, 0)
+    answers: list[Answer] = []
+    try:
+        for _ in range(_WARM_ROUNDS):
+            found = context.parallelize(range(cores), cores).mapPartitions(place).collect()
+            answers = [answer for blob in found for answer in pickle.loads(blob)]
+    finally:
+        clean(None, single_partition(spark), job)
+    return answers
 
 
 def whole_step(single: RDD[Any], place: WholeStepPlace) -> list[Answer]:

@@ -131,6 +131,7 @@ class StreamRun:
                 should_stop=should_stop,
                 notice=control.notice,
                 progress=control.reports.append,
+                rest=control.rest,
             )
             limits = RunSettings(
                 until_caught_up=settings.until_caught_up,

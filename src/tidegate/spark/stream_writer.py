@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -375,8 +375,15 @@ class ResultStreamWriter:
             for name, delivery in deliveries.items():
                 delivery.end(StepFolder(folder_of(checkpoint.state, name)), failure)
 
+        @contextlib.contextmanager
+        def awaited() -> Iterator[None]:
+            with contextlib.ExitStack() as waiting:
+                for delivery in deliveries.values():
+                    waiting.enter_context(delivery.awaited())
+                yield
+
         control = QueryControl(interval_s, self._settings.on_notice, is_full)
-        evaluation = Evaluation(control, life.live, life.interrupt, end)
+        evaluation = Evaluation(control, life.live, life.interrupt, end, awaited)
         try:
             evaluation.begin()
             queries = self._queries(choices, calls, tables, checkpoint, run, evaluation)

@@ -28,6 +28,7 @@ from tests.profiles import scaled
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import format_time
 
 KILLS = scaled(4)
@@ -148,7 +149,8 @@ def test_every_record_gives_its_row_once_whoever_is_killed(tmp_path: Path) -> No
             should_stop=lambda: len(lines_of(rows)) >= publisher.events or time.monotonic() > deadline,
         )
         with open_replay_source(path) as source:
-            step = Stepper(source.program, source.policy, source.logs, source.run_here).step()
+            runner = local_runner(source.program, source.policy)
+            step = Stepper(source.program, source.policy, source.logs, runner).step()
     assert sorted(json.loads(row)["v"] for row in lines_of(rows)) == list(range(publisher.events))
     expected = {one.output: one.to_json_lines().splitlines() for one in step.rows}
     assert lines_of(rows) == expected["rows"]

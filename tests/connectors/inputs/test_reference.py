@@ -27,6 +27,7 @@ from tidegate.job.prepare.check import check_job
 from tidegate.job.run.run import in_this_process
 from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
+from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.sql import compile_query
 
@@ -338,7 +339,7 @@ def test_a_job_joins_with_a_table_of_a_file(tmp_path: Path, packed: bool) -> Non
     assert rows == [{"v": second, "version": "1"} for second in range(0, 60, 6)]
     (tmp_path / name).unlink()
     with open_replay_source(path) as source:  # what the job has joined with, not what is there
-        assert verify(source, source.run_here, starts=2, cuts=2).difference is None
+        assert verify(source, local_runner(source.program, source.policy), starts=2, cuts=2).difference is None
 
 
 def test_check_says_what_is_wrong_with_reference_data(tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_a_vector_is_its_values(values: list[Any], data: st.DataObject) -> None:
         assert same(vector.where(mask).to_list(), [value for value, kept in zip(values, mask, strict=True) if kept])
 
 
+def test_the_pickle_of_a_slice_has_nothing_of_the_other_values() -> None:
+    whole = Vector.of(["x" * 100] * 10_000)
+    assert whole.texts is not None
+    vector = Vector(whole.kinds[:10], texts=whole.texts[5_000:5_010])
+    pickled = pickle.dumps(vector, protocol=5)
+    assert len(pickled) < 3_000
+    assert same(pickle.loads(pickled).to_list(), ["x" * 100] * 10)
+
+
 @given(st.lists(LISTS, min_size=1, max_size=3))
 def test_vectors_join(parts: list[list[Any]]) -> None:
     assert same(Vector.concat(list(map(Vector.of, parts))).to_list(), [value for part in parts for value in part])

@@ -21,6 +21,7 @@ from tidegate.connectors.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVE
 from tidegate.job import JobError, Stepper, load_job, run_job
 from tidegate.job.run.prometheus import COUNTERS, NAMES, JobCollector, render, served
 from tidegate.job.runtime.step import StepSettings
+from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import Policy
 
 Samples = dict[tuple[str, str, str], float]
@@ -61,7 +62,13 @@ def test_counters_are_by_partition_and_sum_to_what_the_run_counts(tmp_path: Path
 def test_gauges_show_backlog_and_delay() -> None:
     events = [event("0", at(n), at(n)) for n in range(10)]
     source = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=60, out_of_order=2), events, at(9.5))
-    stepper = Stepper(source.program, source.policy, source.logs, source.run_here, settings=StepSettings(4))
+    stepper = Stepper(
+        source.program,
+        source.policy,
+        source.logs,
+        local_runner(source.program, source.policy),
+        settings=StepSettings(4),
+    )
     collector = JobCollector("here", now_s=lambda: at(20) / 10**7)
     collector.see(stepper.step(), {}, {})
     told = samples(render(collector).decode())
@@ -76,7 +83,7 @@ def test_what_fails_after_a_window_is_of_no_partition() -> None:
     program, policy = prepared(sql), Policy.seconds(late=60)
     source = seen(sql, policy, [event("0", at(1), at(1)), RecordedEvent("0", at(90), json.dumps({}).encode())], at(99))
     collector = JobCollector("here")
-    collector.see(Stepper(program, policy, source.logs, source.run_here).step(), {}, {})
+    collector.see(Stepper(program, policy, source.logs, local_runner(source.program, source.policy)).step(), {}, {})
     told = samples(render(collector).decode())
     assert told["tidegate_job_runtime_errors_total", "", ""] == 1
     assert told["tidegate_job_runtime_errors_total", "i", "0"] == 0

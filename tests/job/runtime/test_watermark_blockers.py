@@ -19,6 +19,7 @@ from tidegate.job import Stepper
 from tidegate.job.analysis.replay import fresh_look
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.run.status import StatusFile, read_status
+from tidegate.job.runtime.task import local_runner
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
@@ -104,7 +105,7 @@ def test_a_log_that_has_ended_holds_nothing_back() -> None:
 
 def status_of(folder: Path, clock: int, now: list[int], file: StatusFile | None = None) -> StatusFile:
     source = seen(PLAIN, Policy.seconds(late=30), [event("0", at(1), at(1)), event("1", at(90), at(90))], clock)
-    step = Stepper(source.program, source.policy, source.logs, source.run_here).step()
+    step = Stepper(source.program, source.policy, source.logs, local_runner(source.program, source.policy)).step()
     file = file or StatusFile(folder, source.program, source.policy, lambda: now[0])
     file.update(step, {"Input Events": 1})
     return file

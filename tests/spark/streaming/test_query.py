@@ -26,6 +26,20 @@ from tidegate.spark.streaming.query import (
 )
 
 
+def test_a_query_at_rest_takes_a_step_at_once_if_somebody_waits_for_all_that_is_there() -> None:
+    control = QueryControl()
+    resting = threading.Thread(target=control.rest, args=[10 * PATIENCE_S], daemon=True)
+    resting.start()
+    waiting = threading.Thread(target=control.await_all_available, daemon=True)
+    waiting.start()
+    resting.join(PATIENCE_S)
+    assert not resting.is_alive()
+    assert not control.should_stop()
+    control.note_step(caught_up=True)
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+
+
 class QueryOfSpark:
     """Stands for PySpark's query: it ends when it is stopped or fails, and never by itself."""
 

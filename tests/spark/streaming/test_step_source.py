@@ -122,6 +122,25 @@ def test_spark_is_not_kept_waiting_if_it_has_a_clock_of_its_own(tmp_path: Path) 
     assert not spark.take_batch(), "for a moment only"
 
 
+def test_spark_is_not_kept_waiting_while_somebody_waits_for_it_to_have_written_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    reader = StepSource(
+        {"path": str(run.folder.path), "run": "run", "untilEnd": "false", "waits": "true", "tasks": "2"}
+    ).streamReader(SCHEMA)
+    monkeypatch.setattr("tidegate.spark.streaming.step_source._LONGEST_WAIT_S", 10 * PATIENCE_S)
+    asking = threading.Thread(target=reader.latestOffset, args=[reader.initialOffset()], daemon=True)
+    asking.start()
+    with run.delivery.awaited():
+        asking.join(PATIENCE_S)
+        assert not asking.is_alive()
+        run.write(7)
+        run.output.commit()
+        assert run.folder.state() == StepState("run", "j", 1, awaited=True)
+    assert run.folder.state() == StepState("run", "j", 1)
+
+
 def test_a_stream_fails_with_its_evaluation_after_what_that_has_planned(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.write(1)

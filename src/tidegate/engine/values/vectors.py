@@ -27,6 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 KindArray = npt.NDArray[np.uint8]
 Texts: TypeAlias = pa.LargeStringArray
+_WORTH_A_COPY_BYTES = 1024
 TEXT = pa.large_string()
 
 
@@ -119,7 +120,7 @@ class Vector:
 
     def __getstate__(self) -> tuple[Any, ...]:
         kinds: Any = (self.uniform, len(self.kinds)) if self.uniform is not None else self.kinds
-        return (kinds, self.ints, self.floats, self.texts, self.objects)
+        return (kinds, self.ints, self.floats, _own_buffers(self.texts), self.objects)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         kinds, self.ints, self.floats, self.texts, self.objects = state
@@ -384,6 +385,13 @@ def object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def _own_buffers(texts: Texts | None) -> Texts | None:
+    """Return texts without what they are a slice of: Arrow pickles the whole buffers of a slice."""
+    if texts is None or texts.get_total_buffer_size() <= 2 * texts.nbytes + _WORTH_A_COPY_BYTES:
+        return texts
+    return pa.concat_arrays([texts])
 
 
 def _all_of(kind: int, length: int) -> KindArray:

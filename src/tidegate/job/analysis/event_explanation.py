@@ -291,7 +291,7 @@ def _explain(
         )
         if number in wanted
     ]
-    return explained, carry.advance(int(events.arrivals[-1]))
+    return explained, carry
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Answering a question never writes an output or a journal, so questions may be as
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from tidegate.job.config.definition import JobDefinition
 from tidegate.job.prepare.loading import load_job
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.runtime.step import Timeline
-from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.job.runtime.watermark_blockers import policy_of
 from tidegate.job.testing.case import prepared_case, read_case
 from tidegate.ordering import Policy
@@ -46,14 +45,6 @@ class ReplaySource:
     def policy_of(self, input_name: str) -> Policy:
         """Return the policy of one input: without TIMESTAMP BY no tolerance applies."""
         return policy_of(self.program, self.policy, input_name)
-
-    def run_here(self, tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        """Run tasks in this process: a ``Runner``.
-
-        Raises:
-            InputError: a log cannot be read.
-        """
-        return [run_task(task, self.program, self.policy) for task in tasks]
 
     def timeline(self, input_name: str | None, partition: str | None) -> Timeline:
         """Return the timeline of an input and partition; either may be None if there is only one.

@@ -42,7 +42,7 @@ from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 # A job that has been idle for ten seconds looks four times a second, so that many idle jobs cost little.
-_IDLE_S, _IDLE_GROWTH, _LONGEST_IDLE_S = 0.05, 1.02, 0.25
+_IDLE_S, _IDLE_GROWTH, _LONGEST_IDLE_S = 0.02, 1.03, 0.25
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
 _SAY_AFTER_S = 1.0
 
@@ -149,6 +149,7 @@ class RunHooks:
         notice: called with what people should know.
         placed: called as the run begins, and whenever it moves.
         progress: called after each step that read an event or emitted a row, with its report (`ProgressReport`).
+        rest: pauses for so many seconds, or less, after a step that found nothing to read.
     """
 
     on_step: Callable[[StepReport], None] = lambda report: None
@@ -158,6 +159,7 @@ class RunHooks:
     notice: Callable[[str], None] = lambda text: None
     placed: Callable[[RunLocation], None] = lambda where: None
     progress: Callable[[Mapping[str, Any]], None] | None = None
+    rest: Callable[[float], None] = lambda seconds: time.sleep(seconds)
 
 
 def run_job(
@@ -327,7 +329,7 @@ class _Run:
 
     def _pause(self, idle_s: float) -> float:
         """Pause before the next step of an idle job, and return how long to pause after that one."""
-        time.sleep(idle_s)
+        self._hooks.rest(idle_s)
         return min(_IDLE_GROWTH * idle_s, _LONGEST_IDLE_S)
 
     def _step(self) -> Step:

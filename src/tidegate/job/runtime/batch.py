@@ -49,6 +49,7 @@ from tidegate.ordering import (
     Stamps,
     SubstreamCarry,
     counts,
+    running_arrival,
 )
 
 BoolArray = npt.NDArray[np.bool_]
@@ -179,6 +180,13 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def latest_arrivals(self, known: int) -> Int64Array:
+        """Return int64[n]: the latest arrival known after each row, ``known`` before the first event.
+
+        Events without a row count. Otherwise, stamps would depend on where batches are cut.
+        """
+        return running_arrival(self.events.arrivals, known)[self.rows.decoded.events]
 
     def substream_codes(self, carry: AnyCarry) -> Int64Array:
         """Return int64[n]: the substream of each row by its code on the timeline; −1 for a NULL key."""

@@ -17,7 +17,6 @@ from tidegate.ordering import (
     Carry,
     Policy,
     Stamps,
-    running_arrival,
     scan,
     scan_arrival,
     scan_substreams,
@@ -64,26 +63,27 @@ def _run_range(task_range: RangeTask, task: Task, engine: TaskSide, policy: Poli
         events = batch.events
         before = result.carry.advance(events.reached)
         stamps, result.carry = stamp(batch, before, policy)
-        # Events without a row have arrived all the same.
-        result.carry = result.carry.advance(int(events.arrivals[-1]))
-        arrivals = batch.rows.arrivals
-        latest = running_arrival(arrivals, before.arrival) if len(batch) else arrivals
+        latest = batch.latest_arrivals(before.arrival)
         batch.finish(result, stamps, latest, timeline=task_range.partition, trace=task.trace)
     return result
 
 
 def stamp(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCarry]:
     """Stamp a batch; return the stamps and the carry after it."""
-    if not len(batch):
-        return Stamps.empty(0), carry
-    arrivals = batch.rows.arrivals
+    stamps, after = _stamp_rows(batch, carry, policy) if len(batch) else (Stamps.empty(0), carry)
+    # Events without a row have arrived all the same.
+    return stamps, after.advance(int(batch.events.arrivals.max()))
+
+
+def _stamp_rows(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCarry]:
+    arrivals, latest = batch.rows.arrivals, batch.latest_arrivals(carry.arrival)
     if batch.rows.times is None:
         assert isinstance(carry, Carry)
-        return scan_arrival(arrivals, carry)
+        return scan_arrival(arrivals, carry, latest)
     times, valid = batch.rows.times
     if isinstance(carry, Carry):
-        return scan(times, arrivals, carry, policy, valid)
-    return scan_substreams(times, arrivals, batch.substream_codes(carry), carry, policy, valid)
+        return scan(times, arrivals, carry, policy, valid, latest)
+    return scan_substreams(times, arrivals, batch.substream_codes(carry), carry, policy, valid, latest)
 
 
 __all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "local_runner", "run_task", "stamp"]

@@ -21,6 +21,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -240,8 +241,9 @@ class SummaryPlace:
                 events = layout.events(partition, rows, 0)
                 batch = side.decode_times(self.name, partition, events, self.times.paths)
                 times, valid = (batch.arrivals, None) if batch.times is None else batch.times
-                scan = ScanSummary.of(times, batch.arrivals, policy, valid)
-                scan = scan.then(ScanSummary(arrival=int(events.arrivals[-1])), policy)
+                latest = np.maximum.accumulate(events.arrivals)
+                scan = ScanSummary.of(times, batch.arrivals, policy, valid, latest[batch.decoded.events])
+                scan = scan.then(ScanSummary(arrival=int(latest[-1])), policy)
                 found[partition] = TimelineSummary(before.scan.then(scan, policy), before.steps.then(events.arrivals))
         return found
 

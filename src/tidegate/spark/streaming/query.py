@@ -15,6 +15,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -76,6 +77,7 @@ class QueryControl:
         self._is_full = is_full
         self._changed = threading.Condition()
         self._stopping = threading.Event()
+        self._hurry = threading.Event()
         self._opened = threading.Event()
         self._begins_at = 0.0
         self._began_steps = 0
@@ -94,6 +96,7 @@ class QueryControl:
     def stop(self) -> None:
         """Ask the evaluation to stop."""
         self._stopping.set()
+        self._hurry.set()
 
     def should_stop(self) -> bool:
         """Wait for the time of the next step, and return whether there is none; called before each."""
@@ -106,6 +109,11 @@ class QueryControl:
         with self._changed:
             self._began_steps += 1
         return self._stopping.is_set()
+
+    def rest(self, seconds: float) -> None:
+        """Pause after a step that found nothing to read, unless somebody waits for the next step."""
+        self._hurry.wait(seconds)
+        self._hurry.clear()
 
     def sleep(self, seconds: float) -> None:
         """Pause while an input or output is unavailable.
@@ -163,6 +171,7 @@ class QueryControl:
         """Wait until a step that began after this call has found everything read."""
         with self._changed:
             since = self._began_steps
+            self._hurry.set()
             self._changed.wait_for(lambda: self._caught_up_step > since or self._is_over)
 
 
@@ -175,13 +184,16 @@ class Evaluation:
         life: Callable[[QueryControl], None],
         interrupt: Callable[[], None],
         end: Callable[[str], None],
+        awaited: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:
         """
         Args:
             life: runs the query.
             interrupt: cancels what the query runs on Spark.
             end: called once it has ended, with the reason if it has failed, and an empty text otherwise.
+            awaited: returns a context in which somebody waits until Spark has written all results.
         """
+        self.awaited = awaited
         self.control = control
         self.failure: BaseException | None = None
         self._life = life
@@ -421,12 +433,13 @@ class EvaluatedQuery(_StreamingQuery):
             StreamingQueryFailed: the query has ended with an exception.
         """
         self._evaluation.control.await_all_available()
-        for query in self.outputs.values():
-            try:
-                super(EvaluatedQuery, query).processAllAvailable()
-            except (PySparkException, Py4JError):
-                if query.isActive:
-                    raise
+        with self._evaluation.awaited():
+            for query in self.outputs.values():
+                try:
+                    super(EvaluatedQuery, query).processAllAvailable()
+                except (PySparkException, Py4JError):
+                    if query.isActive:
+                        raise
         self._raise_failure()
 
     def exception(self) -> StreamingQueryFailed | None:

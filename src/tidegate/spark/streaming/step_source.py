@@ -15,7 +15,8 @@ A query's evaluation writes steps (`steps`), and Spark reads them. Theory:
 
 Two more files are hints, which need not survive a crash. ``state`` is written by the evaluation: which run it is, how
 many steps are durable, and whether the run has ended, with the reason if it has failed. So an ``availableNow`` query
-ends when all its results are out, and any query fails with its evaluation. ``taken`` is written by the stream: how many
+ends when all its results are out, and any query fails with its evaluation. It also says whether somebody waits until
+everything is written, which Spark knows only once it has asked in vain. ``taken`` is written by the stream: how many
 steps Spark has written, by which the evaluation limits how far it gets ahead.
 
 The classes travel to Spark's processes by value: those need PySpark, PyArrow and the folder, and no Tidegate.
@@ -47,7 +48,7 @@ FORMAT = "tidegate-steps"
 _PLAN = ".plan"
 _STATE, _TAKEN = "state", "taken"
 _LONGEST_WAIT_S = 0.2
-_FIRST_PAUSE_S, _PAUSE_GROWTH, _LONGEST_PAUSE_S = 0.002, 1.05, 0.02
+_FIRST_PAUSE_S, _PAUSE_GROWTH, _LONGEST_PAUSE_S = 0.002, 1.05, 0.01
 TASK_BYTES = 4 << 20
 """So many bytes are worth a task of their own."""
 
@@ -109,6 +110,7 @@ class StepState:
     Attributes:
         steps: how many are durable.
         ended: whether the run has ended. failure: the reason, if it has failed.
+        awaited: whether somebody waits until Spark has written all steps.
     """
 
     run: str
@@ -116,6 +118,7 @@ class StepState:
     steps: int
     ended: bool = False
     failure: str = ""
+    awaited: bool = False
 
 
 class StepFolder:
@@ -277,7 +280,9 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began, pause_s, parent = time.monotonic(), _FIRST_PAUSE_S, os.getppid()
         while True:
             state = self._folder.state()
+            awaited = False
             if state is not None and state.run == self._run:
+                awaited = state.awaited
                 self._note_taken(begin)
                 if not state.failure or state.steps > begin:
                     self._check(begin, state, start)
@@ -287,7 +292,7 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise RuntimeError(state.failure)
                 if state.ended:
                     break
-            if not self._until_end and (not self._waits or time.monotonic() - began > _LONGEST_WAIT_S):
+            if not self._until_end and (awaited or not self._waits or time.monotonic() - began > _LONGEST_WAIT_S):
                 break
             if os.getppid() != parent:
                 raise RuntimeError("Spark has ended")

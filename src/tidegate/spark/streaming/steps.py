@@ -11,9 +11,12 @@ Steps are numbered from 0 without gaps; a step without rows has no number.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -55,6 +58,8 @@ class Delivery:
     run: str = ""
     state: StepState | None = None
     _folder: StepFolder | None = None
+    _awaiting: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _waiting: deque[tuple[int, int]] = field(default_factory=deque)
     _bytes: int = 0
 
@@ -70,14 +75,31 @@ class Delivery:
     def open(self, folder: StepFolder, journal: str, steps: int) -> None:
         """Note that the output is open, and that so many steps are durable."""
         self._folder = folder
-        self._note(StepState(self.run, journal, steps))
+        self._note(lambda: StepState(self.run, journal, steps))
 
     def planned(self, plan: Plan) -> None:
         """Note a step that waits for Spark."""
         size = sum(part.length for part in plan.parts)
         self._waiting.append((plan.step, size))
         self._bytes += size
-        self._note(StepState(self.run, plan.journal, plan.step + 1))
+        self._note(lambda: StepState(self.run, plan.journal, plan.step + 1))
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Keep Spark from waiting for steps within a block, in which somebody waits until it has written them all."""
+        self._await(1)
+        try:
+            yield
+        finally:
+            self._await(-1)
+
+    def _await(self, more: int) -> None:
+        with self._lock:
+            self._awaiting += more
+        # Spark only takes longer without the hint. The folder may be gone, as the query may have ended.
+        with contextlib.suppress(OSError):
+            if self.state is not None:
+                self._note(lambda: self.state or StepState(self.run, "", 0))
 
     def end(self, folder: StepFolder, failure: str = "") -> None:
         """Note that the run has ended, and why if it has failed; it may have failed before the output was open.
@@ -87,12 +109,15 @@ class Delivery:
         """
         folder.path.mkdir(0o750, parents=True, exist_ok=True)
         self._folder = folder
-        self._note(replace(self.state or StepState(self.run, "", 0), ended=True, failure=failure))
+        self._note(lambda: replace(self.state or StepState(self.run, "", 0), ended=True, failure=failure))
 
-    def _note(self, state: StepState) -> None:
+    def _note(self, state: Callable[[], StepState]) -> None:
+        """Note where the run is; threads that wait note that they do."""
         assert self._folder is not None
-        self._folder.note(state)
-        self.state = state
+        with self._lock:
+            noted = replace(state(), awaited=self._awaiting > 0)
+            self._folder.note(noted)
+            self.state = noted
 
 
 class StepSection(OutputSection):

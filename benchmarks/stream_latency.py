@@ -1,0 +1,105 @@
+"""The latency of `tidegate.spark.stream`: from an event to `foreachBatch`, and of `processAllAvailable`.
+
+A query passes events of a hub on. One event at a time is published, some time after the one before it has come out, so
+that the query is idle when it arrives. Where the time goes is in the progress of Spark's batches, whose medians are
+printed, too, with the processor time of all processes while nothing happens.
+
+    python -m benchmarks.stream_latency [EVENTS]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from benchmarks._backlog import spark_session
+from benchmarks.service_shared_spark import below
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer
+from tidegate.spark import stream
+
+PARTITIONS = 4
+WARM_UP = 15
+APART_S = 0.4
+IDLE_S = 10
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process in seconds; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main(events: int = 50) -> None:
+    """Run the query, and print the table."""
+    came = threading.Semaphore(0)
+
+    def take(rows: DataFrame, batch: int) -> None:
+        rows.collect()
+        came.release()
+
+    with tempfile.TemporaryDirectory() as temporary:
+        config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name="live", partition_count=PARTITIONS),))
+        with BackgroundServer(config, Path(temporary) / "data") as server:
+            log = server.server.namespace.event_hub("live").partitions[0].log
+            spark = spark_session()
+            query = (
+                stream(
+                    spark,
+                    "SELECT device INTO results FROM i",
+                    inputs={"i": {"connectionString": server.connection_string, "eventHub": "live"}},
+                    schema="device string",
+                )
+                .option("checkpointLocation", f"{temporary}/checkpoint")
+                .foreachBatch(take)
+                .start()
+            )
+
+            def publish() -> None:
+                body = b'{"device":"a"}'
+                log.append([b"\x00\x53\x75\xa0" + bytes((len(body),)) + body], lambda outcome: None)
+
+            reached_s: list[float] = []
+            for _ in range(WARM_UP + events):
+                time.sleep(APART_S)
+                began = time.perf_counter()
+                publish()
+                came.acquire()
+                reached_s.append(time.perf_counter() - began)
+            phases: list[dict[str, Any]] = [dict(one.durationMs) for one in query.recentProgress if one.numInputRows]
+            all_s: list[float] = []
+            for _ in range(events):
+                time.sleep(APART_S)
+                publish()
+                began = time.perf_counter()
+                query.processAllAvailable()
+                all_s.append(time.perf_counter() - began)
+            pids = [os.getpid(), *below(os.getpid())]
+            before = sum(map(processor_s, pids))
+            time.sleep(IDLE_S)
+            idle = (sum(map(processor_s, pids)) - before) / IDLE_S
+            query.stop()
+            spark.stop()
+    print(f"{'':36}{'median ms':>10}{'p95 ms':>10}")
+    for name, values in (("event to foreachBatch", reached_s[WARM_UP:]), ("processAllAvailable", all_s)):
+        p95 = statistics.quantiles(values, n=20)[-1]
+        print(f"{name:36}{1000 * statistics.median(values):>10.0f}{1000 * p95:>10.0f}")
+    for name in sorted({name for one in phases for name in one}):
+        values = [one.get(name, 0) for one in phases[-events:]]
+        print(f"  batch: {name:27}{statistics.median(values):>10.0f}")
+    print(f"processor time while idle, with the hub: {100 * idle:.0f} % of a core")
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))
