@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, Place
+from tidegate.job.runtime.placement import Outcome, Place, ShardName, StateLost
+from tidegate.job.runtime.rebuilding import to_the_end, with_those_below
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
@@ -34,6 +36,8 @@ class ShardsHere:
         self._folder = tempfile.TemporaryDirectory()
         self._store = StateStore(Path(self._folder.name))
         self._version = 0
+        self._only: frozenset[ShardName] | None = None
+        self.shard_steps = 0
 
     @property
     def place(self) -> Place:
@@ -43,6 +47,8 @@ class ShardsHere:
         results: list[RangeResult] = []
         inboxes: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
         empty = not tasks
+        if lost := self.lost():
+            raise StateLost("states are gone", lost)
         for number, task in enumerate(travelled([*reversed(tasks)]) or [None]):
             of_task = [] if task is None else run_task(task, self._program, self._policy)
             stripped, deliveries = deliveries_of_task(number, of_task, self._program, self._sharding)
@@ -54,6 +60,9 @@ class ShardsHere:
         for level in range(self._sharding.levels):
             following: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
             for shard in reversed(range(self._sharding.shards)):
+                if self._only is not None and (level, shard) not in self._only:
+                    continue
+                self.shard_steps += 1
                 keyed, stored = self._keyed(level, shard)
                 report, deliveries = run_shard(keyed, (level, shard), self._sharding, order, travelled(inboxes[shard]))
                 self._store.save(f"{level}-{shard}", self._version + 1, keyed.state, stored)
@@ -100,6 +109,9 @@ class ShardsHere:
     def idle_executors(self, sealed: bool) -> int:
         return 0
 
+    def spread(self) -> int | None:
+        return None
+
     def use(self, program: Program) -> None:
         self._program = program.sharded()
 
@@ -118,5 +130,47 @@ class ShardsHere:
     def _names(self) -> list[str]:
         return [f"{level}-{shard}" for level in range(self._sharding.levels) for shard in range(self._sharding.shards)]
 
+    def lost(self) -> frozenset[ShardName]:
+        """The shards whose state is not there."""
+        names = [name for name in self._names() if self._version and not self._store.has(name, self._version)]
+        return frozenset((int(level), int(shard)) for level, shard in (name.split("-") for name in names))
+
+    def lose(self, level: int, shard: int) -> None:
+        """Delete the state of a shard."""
+        for path in Path(self._folder.name).glob(f"{level}-{shard}.*"):
+            path.unlink()
+
+    def rebuilding(self, lost: Collection[ShardName]) -> RebuildingHere | None:
+        if not lost:
+            return None
+        return RebuildingHere(self, self._program, self._policy, self._sharding, lost)
+
     def close(self) -> None:
         self._folder.cleanup()
+
+
+class RebuildingHere(ShardsHere):
+    """Lost shards that are computed again."""
+
+    def __init__(
+        self, whole: ShardsHere, program: Program, policy: Policy, sharding: Sharding, lost: Collection[ShardName]
+    ) -> None:
+        super().__init__(program, policy, sharding.shards, 0)
+        self._whole, self._sharding, self._lost = whole, sharding, lost
+        self._only = with_those_below(lost, sharding.shards)
+
+    def _names(self) -> list[str]:
+        assert self._only is not None
+        return [f"{level}-{shard}" for level, shard in self._only]
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        return replace(super().run(tasks, to_the_end(order)), rows=[])
+
+    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
+        if sealed.seed != self._sharding.seed:
+            raise SealUnusable("it divides keys otherwise")
+        super().restore(folder, sealed)
+
+    def adopt(self) -> None:
+        for level, shard in self._lost:
+            self._whole._store.adopt(self._store, f"{level}-{shard}", self._version, self._whole._version)

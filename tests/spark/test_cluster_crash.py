@@ -243,6 +243,38 @@ def test_a_job_on_a_cluster_gives_each_row_once_however_often_one_is_killed(
     check_kills(tmp_path, cluster, [victim] * KILLS)
 
 
+@pytest.mark.soak
+def test_an_executor_that_joins_gets_shards_with_their_states_and_one_that_goes_costs_its_own(tmp_path: Path) -> None:
+    """The log is read once, and what the executor had that is killed again."""
+    events = 120 * EVENTS_A_STEP
+    expected = write_job(tmp_path / "whole", events, QUERY, ORDERING, OUTPUTS)
+    summary = run_here(expected)
+    joined = write_job(tmp_path / "joined", events, QUERY, ORDERING, OUTPUTS)
+    (tmp_path / "cluster").mkdir()
+    with standalone(tmp_path / "cluster", workers=1) as cluster:
+        job = JobOnCluster(joined.parent, tmp_path / "machines", cluster.url)
+        try:
+            job.start()
+            job.wait_for_progress()
+            cluster.start_worker()
+            eventually(lambda: "have moved to executors that have joined" in job.log.read_text(), 6 * PATIENCE_S)
+            said = job.log.read_text()
+            assert not re.search(r"is gone|read again", said), said
+            job.wait_for_progress()
+            assert not re.search(r"is gone|read again", job.log.read_text())
+            kill_executor(cluster, job, random.Random(1))
+            job.finish()
+        finally:
+            job.stop()
+    said = job.log.read_text()
+    assert "Traceback" not in said
+    assert re.search(r"and \d+ more is gone|the state of shard \d \(level \d\) is gone", said), said
+    assert results_of(joined.parent) == results_of(expected.parent)
+    commit = Journal(joined.parent / "crash.state").read_commit()
+    assert commit is not None
+    assert commit.counters == summary.totals
+
+
 def check_kills(tmp_path: Path, cluster: Standalone, victims: list[str]) -> None:
     events = (len(victims) + 1) * STEPS_A_KILL * EVENTS_A_STEP
     expected = write_job(tmp_path / "whole", events, QUERY, ORDERING, OUTPUTS)

@@ -46,6 +46,13 @@ AWAIT = "org.apache.spark.SparkException: Exception thrown in awaitResult: "
             "ran out of memory",
         ),
         (of_java("org.apache.spark.shuffle.FetchFailedException: lost"), "could not be reached"),
+        (
+            of_java(
+                "org.apache.spark.SparkException: Job aborted due to stage failure: A shuffle map stage with "
+                "indeterminate output was failed and retried. However, Spark cannot rollback the ResultStage 79"
+            ),
+            "an executor was lost",
+        ),
     ],
 )
 def test_what_died_can_be_tried_again(error: Exception, said: str) -> None:

@@ -20,10 +20,12 @@ _HOUR = 3600 * TICKS_PER_SECOND
 FATAL = f'''"""A function that kills its executor once it sees a late event, if it may."""
 import os
 import signal
+import time
 from pathlib import Path
 
 
 def fatal(value):
+    time.sleep(0.0005)  # so that it pays not to read two thousand events again
     here = Path(__file__).parent
     if value > {START + 33 * _HOUR} and (here / "kills").exists() and not (here / "killed").exists():
         (here / "killed").touch()

@@ -24,9 +24,11 @@ _GONE = re.compile(
 )
 _DIED = {
     re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back"): "a Python worker died",
-    re.compile(r"ExecutorLostFailure|Remote RPC client disassociated|Worker lost|ExecutorDeadException"): (
-        "an executor was lost"
-    ),
+    # Spark does not repeat a part of a job whose tasks might answer otherwise this time. A whole step can be.
+    re.compile(
+        r"ExecutorLostFailure|Remote RPC client disassociated|Worker lost|ExecutorDeadException"
+        r"|stage with indeterminate output was failed"
+    ): "an executor was lost",
     OUT_OF_MEMORY: "an executor ran out of memory",
     re.compile(r"FetchFailed|MetadataFetchFailed|Failed to connect to|Could not find block|Connection reset"): (
         "an executor could not be reached"

@@ -8,7 +8,7 @@ import secrets
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,27 @@ from tidegate.engine import FunctionCalls, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, Place, StateLost, WorkersLost
-from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
+from tidegate.job.runtime.placement import Outcome, Place, ShardName, WorkersLost
+from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.task import Task
 from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.executors import shards_for
 from tidegate.spark.failures import FAILURES
-from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, WholeStepPlace, Writing
+from tidegate.spark.places import (
+    Answer,
+    ForgettingPlace,
+    JobOnShards,
+    LookingPlace,
+    RestoringPlace,
+    SealingPlace,
+    WholeStepPlace,
+    Writing,
+)
 from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.shared_query import SharedProgram
+from tidegate.spark.rebuilding import RebuildingShards, check
 from tidegate.spark.shared_folder import SharedFolder
 from tidegate.spark.step import (
     anchor,
@@ -145,6 +155,7 @@ class SparkPlacement:
         # All executors of a local master are in one process, and their workers see each other's files.
         self._single = thread.call(lambda: single_partition(spark)) if runs_here(spark) else None
         self._anchored: DataFrame | None = None
+        self._anchor_name = ""
         self._folder = settings.folder / f"step-{uuid.uuid4().hex}"
         self._encoders = settings.encoders
         own = program.sharded()
@@ -184,6 +195,7 @@ class SparkPlacement:
             self._anchored = self._call(
                 "anchor of shards", lambda: anchor(spark, of_shards, self._run, visible=bool(self._owner))
             )
+            self._anchor_name = self._run
             self._job = replace(self._job, labels=of_shards)
         return self._anchored
 
@@ -208,7 +220,7 @@ class SparkPlacement:
         published = {} if carries is None else dict(carries.published)
         blobs = [pickle.dumps(task, protocol=5) for task in sent]
         answers = self._answers(blobs, published, order, _events(tasks))
-        self._check(answers)
+        check(answers)
         results = [result for answer in answers for result in answer.results]
         if carries is not None:
             ranges = {(one.input, one.partition): one for task in tasks for one in task.ranges}
@@ -317,7 +329,7 @@ class SparkPlacement:
         what = f"early results after step {self._version}"
         anchored = self._anchor()
         found = self._call(what, lambda: preview(anchored, self._job, order, self._version))
-        self._check(found)
+        check(found)
         merged = merged_results((rows for answer in found for rows in answer.preview), self._outputs)
         return [rows.by_time() for rows in merged] if self._by_substream else merged
 
@@ -333,12 +345,8 @@ class SparkPlacement:
         anchored = self._anchor()
         place = SealingPlace(self._job, folder, version)
         found = self._call(f"seal of step {version}", lambda: at_shards(anchored, place))
-        self._check(found)
-        problem = next((answer.problem for answer in found if answer.problem is not None), None)
-        if problem is not None:
-            raise OSError(problem)
-        files = {name: listed for answer in found for name, listed in answer.sealed.items()}
-        return SealedState(sharding.shards, sharding.seed, version, files)
+        check(found)
+        return SealedState(sharding.shards, sharding.seed, version, _sealed_files(found))
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         """See ``Placement.restore``; every executor copies the states of its shards."""
@@ -374,17 +382,58 @@ class SparkPlacement:
 
     def _release(self) -> None:
         if self._anchored is not None:
-            release(self._anchored, self._run, visible=bool(self._owner))
+            release(self._anchored, self._anchor_name, visible=bool(self._owner))
             self._anchored = None
 
-    def _check(self, answers: Sequence[Answer]) -> None:
-        for answer in answers:
-            if answer.failure is not None:
-                raise answer.failure
-        for answer in answers:
-            if answer.lost is not None:
-                level, shard = answer.lost
-                raise StateLost(f"the state of shard {shard} (level {level}) is gone")
+    def spread(self) -> int | None:
+        """See ``Placement.spread``: the shards are anchored anew, and those that move take their states along."""
+        shards, spark = self._place.shards, self._spark
+        wanted = shards_for(spark.sparkContext.defaultParallelism) if self._settings.may_differ else shards
+        before = self._anchored
+        if before is None or len(self._homes) >= shards or not _are_enough(shards, wanted):
+            return None
+        name, visible = f"{self._run}_{uuid.uuid4().hex}", bool(self._owner)
+        after = self._call("anchor of shards", lambda: anchor(spark, self._job.labels, name, visible=visible))
+        try:
+            moved = self._move_states(before, after)
+        except BaseException:
+            with contextlib.suppress(*FAILURES):
+                self._thread.call(lambda: release(after, name, visible=visible))
+            raise
+        self._call("anchor of shards", self._release)
+        self._anchored, self._anchor_name = after, name
+        return moved
+
+    def _move_states(self, before: DataFrame, after: DataFrame) -> int:
+        """Copy the states of shards that another anchor puts elsewhere, and return how many bytes that were."""
+        version, sharding = self._version, self._job.sharding
+        looking = LookingPlace(self._job, version)
+        there: list[Answer] = self._call("shards that move", lambda: at_shards(after, looking))
+        moving = replace(self._job, only=frozenset(one for answer in there for one in answer.lost))
+        if not moving.only:
+            return 0
+        folder = SealFolder(self._folder.with_name(f"move-{uuid.uuid4().hex}"))
+        try:
+            leaving = SealingPlace(moving, folder, version)
+            left: list[Answer] = self._call("shards that move", lambda: at_shards(before, leaving))
+            check(left)
+            sealed = SealedState(sharding.shards, sharding.seed, version, _sealed_files(left))
+            arriving = RestoringPlace(moving, folder, sealed)
+            _check_disks(self._call("shards that move", lambda: at_shards(after, arriving)))
+        finally:
+            folder.delete()
+        homes = frozenset((int(name.split("-")[1]), answer.home) for answer in left for name in answer.sealed)
+        self._call("shards that have moved", lambda: at_shards(before, ForgettingPlace(moving, homes)))
+        return sealed.bytes
+
+    def rebuilding(self, lost: Collection[ShardName]) -> RebuildingShards | None:
+        """See ``Placement.rebuilding``: if no shard is left, all may as well be placed anew."""
+        if not lost or {shard for _, shard in lost} == set(range(self._place.shards)):
+            return None
+        anchored = self._anchor()
+        return RebuildingShards(
+            self._spark, anchored, self._job, self._version, frozenset(lost), self._place, self._call
+        )
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         """Call Spark, in whose UI the call's jobs have the name of what it does."""
@@ -400,6 +449,22 @@ class SparkPlacement:
 def _are_enough(shards: int, wanted: int) -> bool:
     """Return whether a state of so many shards is worth keeping where as many are wanted."""
     return 2 * shards >= wanted
+
+
+def _sealed_files(answers: Sequence[Answer]) -> dict[str, tuple[SealedFile, ...]]:
+    """Return the files of sealed states.
+
+    Raises:
+        OSError: a disk refused one.
+    """
+    _check_disks(answers)
+    return {name: listed for answer in answers for name, listed in answer.sealed.items()}
+
+
+def _check_disks(answers: Sequence[Answer]) -> None:
+    problem = next((answer.problem for answer in answers if answer.problem is not None), None)
+    if problem is not None:
+        raise OSError(problem)
 
 
 def _operator_bytes(answers: Sequence[Answer]) -> dict[int, int]:

@@ -26,7 +26,7 @@ from tidegate.engine import KeyedSide, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.carries import run_sent_task
 from tidegate.job.runtime.emission import StepOrder
-from tidegate.job.runtime.placement import StateSizes
+from tidegate.job.runtime.placement import ShardName, StateSizes
 from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
@@ -56,6 +56,7 @@ class JobOnShards:
         labels: the key under which Spark keeps each shard.
         folder: where executors keep states; None for a folder for temporary files.
         shared: the folder that executors share with the driver; None if they are on its machine.
+        only: the shards that take part; None for all.
     """
 
     run: str
@@ -65,6 +66,30 @@ class JobOnShards:
     labels: tuple[int, ...]
     folder: str | None = None
     shared: SharedFolder | None = None
+    only: frozenset[ShardName] | None = None
+
+    @property
+    def levels(self) -> int:
+        """How many levels take part."""
+        return self.sharding.levels if self.only is None else 1 + max(level for level, _ in self.only)
+
+    def has(self, level: int, shard: int) -> bool:
+        """Return whether a shard takes part."""
+        return self.only is None or (level, shard) in self.only
+
+    def shards_of(self, level: int) -> list[int]:
+        """Return the shards of a level that take part; none above the last level."""
+        return [shard for shard in range(self.sharding.shards) if self.has(level, shard)]
+
+    def levels_of(self, shard: int) -> list[int]:
+        """Return the levels on which a shard takes part."""
+        return [level for level in range(self.levels) if self.has(level, shard)]
+
+    def lost(self, shard: int, version: int) -> frozenset[ShardName]:
+        """Return the levels on which the state of a shard is not on this executor."""
+        store = self.store()
+        levels = self.levels_of(shard) if version else []
+        return frozenset((level, shard) for level in levels if not store.has(f"{level}-{shard}", version))
 
     def shard_of(self, key: tuple[Any, ...]) -> int:
         """Return the shard that Spark keeps under a key."""
@@ -99,7 +124,7 @@ class Answer:
         results: of tasks, without their partial results.
         report: of a shard.
         failure: why a task could not be run; then no shard has done anything.
-        lost: the level and number of a shard whose state is gone.
+        lost: shards whose states are gone.
         state_bytes: how much the shard holds.
         home: the executor that holds it, by a name that no other has.
         operator_bytes: how much its operators hold, by number, as it was last measured.
@@ -112,7 +137,7 @@ class Answer:
     results: list[RangeResult] = field(default_factory=list)
     report: ShardReport | None = None
     failure: JobError | None = None
-    lost: tuple[int, int] | None = None
+    lost: frozenset[ShardName] = frozenset()
     state_bytes: int = 0
     home: str = ""
     operator_bytes: Mapping[int, int] = field(default_factory=dict)
@@ -132,7 +157,7 @@ class Parcel:
     @property
     def is_void(self) -> bool:
         """Whether the step has failed below."""
-        return any(one.failure is not None or one.lost is not None for one in self.answers)
+        return any(one.failure is not None or one.lost for one in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +175,7 @@ class TaskPlace:
 
     def _parcels(self, number: int) -> Iterator[pa.RecordBatch]:
         answer, deliveries = self.run(number)
-        yield from _rows(self.job, number % self.job.sharding.shards, deliveries, [answer])
+        yield from _rows(self.job, 0, number, deliveries, [answer])
 
     def run(self, number: int) -> tuple[Answer, list[Delivery]]:
         """Run a task; return its answer, and a delivery for each shard."""
@@ -184,6 +209,8 @@ class ShardPlace:
     def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
         job, level = self.job, self.level
         shard = job.shard_of(key)
+        if not job.has(level, shard):
+            return _table([])
         parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
         answers = [answer for parcel in parcels for answer in parcel.answers]
         deliveries: list[Delivery] = []
@@ -193,8 +220,8 @@ class ShardPlace:
         else:
             answer, deliveries = self.run(shard, [parcel.delivery for parcel in parcels])
             answers.append(answer)
-        if level + 1 < job.sharding.levels or self.writing is not None:
-            return pa.Table.from_batches(list(_rows(job, shard, deliveries, answers)), _ARROW)
+        if level + 1 < job.levels or self.writing is not None:
+            return pa.Table.from_batches(list(_rows(job, level + 1, shard, deliveries, answers)), _ARROW)
         return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
 
     def run(self, shard: int, deliveries: list[Delivery]) -> tuple[Answer, list[Delivery]]:
@@ -206,7 +233,7 @@ class ShardPlace:
             before = load_state(store, name, self.version, keyed)
         except FileNotFoundError:
             void = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
-            return Answer(lost=place), void
+            return Answer(lost=job.lost(shard, self.version) | {place}), void
         report, following = run_shard(keyed, place, job.sharding, self.order, deliveries)
         stored = store.save(name, self.version + 1, keyed.state, before)
         passed_on = [one.share for one in deliveries if one.share is not None]
@@ -257,7 +284,10 @@ class WholeStepPlace:
         yield pickle.dumps(self._answers(), protocol=5)
 
     def _answers(self) -> list[Answer]:
-        count = self.job.sharding.shards
+        count, job = self.job.sharding.shards, self.job
+        lost = frozenset(one for shard in range(count) for one in job.lost(shard, self.version))
+        if lost:
+            return [Answer(lost=lost)]
         answers: list[Answer] = []
         inboxes: list[list[Delivery]] = [[] for _ in range(count)]
         place = TaskPlace(self.job, self.tasks, self.published)
@@ -268,13 +298,13 @@ class WholeStepPlace:
             if answer.failure is not None:
                 return answers
             _deliver(deliveries, inboxes)
-        for level in range(self.job.sharding.levels):
+        for level in range(job.levels):
             received, inboxes = inboxes, [[] for _ in range(count)]
-            shards = ShardPlace(self.job, self.order, level, self.version)
-            for shard in range(count):
+            shards = ShardPlace(job, self.order, level, self.version)
+            for shard in job.shards_of(level):
                 answer, deliveries = shards.run(shard, received[shard])
                 answers.append(answer)
-                if answer.lost is not None:
+                if answer.lost:
                     return answers
                 _deliver(deliveries, inboxes)
         return answers
@@ -341,14 +371,14 @@ class PreviewPlace:
         try:
             load_state(job.store(), f"{level}-{shard}", self.version, keyed)
         except FileNotFoundError:
-            answers.append(Answer(lost=(level, shard)))
+            answers.append(Answer(lost=job.lost(shard, self.version) | {(level, shard)}))
             following = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
         else:
             deliveries = [parcel.delivery for parcel in parcels]
             rows, following = preview_shard(keyed, (level, shard), job.sharding, self.order, deliveries)
             answers.append(Answer(preview=rows))
         if level + 1 < job.sharding.levels:
-            return pa.Table.from_batches(list(_rows(job, shard, following, answers)), _ARROW)
+            return pa.Table.from_batches(list(_rows(job, level + 1, shard, following, answers)), _ARROW)
         return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
 
 
@@ -361,14 +391,10 @@ class SealingPlace:
     version: int
 
     def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
-        store, answer, shard = self.job.store(), Answer(), self.job.shard_of(key)
-        for level in range(self.job.sharding.levels):
+        store, shard = self.job.store(), self.job.shard_of(key)
+        answer = Answer(lost=self.job.lost(shard, self.version), home=_home())
+        for level in () if answer.lost else self.job.levels_of(shard):
             name = f"{level}-{shard}"
-            try:
-                store.files(name, self.version)
-            except FileNotFoundError:
-                answer.lost = (level, shard)
-                break
             try:
                 answer.sealed[name] = self.folder.seal(store, name, self.version)
             except OSError as error:
@@ -387,11 +413,69 @@ class RestoringPlace:
     def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
         store, answer, shard = self.job.store(), Answer(), self.job.shard_of(key)
         try:
-            for level in range(self.job.sharding.levels):
+            for level in self.job.levels_of(shard):
                 self.folder.restore(store, f"{level}-{shard}", self.sealed)
         except SealUnusable as error:
             answer.problem = str(error)
         return _table([(self.job.labels[shard], pickle.dumps([answer], protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptingPlace:
+    """Gives the states of lost shards, which were computed again, to the run that had lost them.
+
+    Attributes:
+        job: what has computed them, up to version ``version``.
+        run: the run that had lost ``lost``, and has version ``as_version`` of the others.
+    """
+
+    job: JobOnShards
+    version: int
+    run: JobOnShards
+    as_version: int
+    lost: frozenset[ShardName]
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        store, rebuilt, shard = self.run.store(), self.job.store(), self.run.shard_of(key)
+        own = [(level, of) for level, of in sorted(self.lost) if of == shard]
+        answer = Answer()
+        for level, _ in own:
+            try:
+                store.adopt(rebuilt, f"{level}-{shard}", self.version, self.as_version)
+            except FileNotFoundError:
+                answer.lost |= {(level, shard)}
+        return _table([(self.run.labels[shard], pickle.dumps([answer], protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class LookingPlace:
+    """Says which states of a shard, of all levels, are not where it is, as `Answer.lost`."""
+
+    job: JobOnShards
+    version: int
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        shard = self.job.shard_of(key)
+        answer = Answer(lost=self.job.lost(shard, self.version), home=_home())
+        return _table([(self.job.labels[shard], pickle.dumps([answer], protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class ForgettingPlace:
+    """Deletes the states of shards that have moved.
+
+    Attributes:
+        left: each with the executor that it has left; Spark may run this elsewhere, even where a shard is now.
+    """
+
+    job: JobOnShards
+    left: frozenset[tuple[int, str]]
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        store, shard = self.job.store(), self.job.shard_of(key)
+        for level in self.job.levels_of(shard) if (shard, _home()) in self.left else ():
+            store.forget(f"{level}-{shard}")
+        return _table([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,22 +521,28 @@ def load_state(store: StateStore, name: str, version: int, keyed: KeyedSide) -> 
 
 
 def _rows(
-    job: JobOnShards, answering: int, deliveries: Sequence[Delivery], answers: list[Answer]
+    job: JobOnShards, level: int, sender: int, deliveries: Sequence[Delivery], answers: list[Answer]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each shard. One of them carries the answers; if they are failures, all do without results.
+    """Yield a row for each shard of a level.
+
+    One of them carries the answers; if they are failures, all do without results.
 
     Spark has work with each batch, so they are few and large.
     """
     void = any(one.failure is not None for one in answers)
+    # Above the last level there are writers, one for each shard.
+    shards = job.shards_of(level) if level < job.levels else list(range(job.sharding.shards))
+    answering = shards[sender % len(shards)]
     labels: list[int] = []
     blobs: list[bytes] = []
     size = 0
-    for shard, delivery in enumerate(deliveries):
+    for shard in shards:
+        delivery = deliveries[shard]
         delivery.void = delivery.void or void
         blobs.append(pickle.dumps(Parcel(delivery, answers if shard == answering else []), protocol=5))
         labels.append(job.labels[shard])
         size += len(blobs[-1])
-        if size >= _BATCH_BYTES or shard + 1 == len(deliveries):
+        if size >= _BATCH_BYTES or shard == shards[-1]:
             yield pa.record_batch([pa.array(labels, pa.int32()), pa.array(blobs, pa.binary())], schema=_ARROW)
             labels, blobs, size = [], [], 0
 

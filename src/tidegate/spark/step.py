@@ -42,9 +42,12 @@ from tidegate.ordering import Policy
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.places import (
     SCHEMA,
+    AdoptingPlace,
     Answer,
     CleaningPlace,
+    ForgettingPlace,
     JobOnShards,
+    LookingPlace,
     PreviewPlace,
     RestoringPlace,
     SealingPlace,
@@ -123,7 +126,7 @@ def step(
     """
     count = max(1, len(tasks))
     rows = spark.range(0, count, 1, count).mapInArrow(_of_tasks(TaskPlace(job, tasks, published)), SCHEMA)
-    for level in range(job.sharding.levels):
+    for level in range(job.levels):
         place = ShardPlace(job, order, level, version, writing)
         rows = _at_anchor(anchored, rows, place)
     if writing is not None:
@@ -204,8 +207,11 @@ def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: in
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
-def at_shards(anchored: DataFrame, place: SealingPlace | RestoringPlace) -> list[Answer]:
-    """Copy the states of shards to the shared folder, or from it, and return what the shards answer."""
+AtShard = SealingPlace | RestoringPlace | AdoptingPlace | LookingPlace | ForgettingPlace
+
+
+def at_shards(anchored: DataFrame, place: AtShard) -> list[Answer]:
+    """Do something with the states of shards where they are, and return what the shards answer."""
     rows = anchored.groupBy("shard").applyInArrow(_alone(place), SCHEMA)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
@@ -246,7 +252,7 @@ def _at_anchor(anchored: DataFrame, rows: DataFrame, place: ShardPlace | WriterP
     return anchored.groupBy("shard").cogroup(rows.groupBy("shard")).applyInArrow(run, SCHEMA)
 
 
-def _alone(place: PreviewPlace | SealingPlace | RestoringPlace | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
+def _alone(place: PreviewPlace | AtShard | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
     carried = _Sent(place)
 
     def run(key: Any, anchored: pa.Table) -> pa.Table:

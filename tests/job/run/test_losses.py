@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.job.run.test_run import FILES, QUERY, run_here, write_job
-from tests.job.sharded import ShardsHere
+from tests.job.sharded import RebuildingHere, ShardsHere
 from tests.profiles import scaled
 from tidegate.connectors.model.errors import UnavailableError
 from tidegate.connectors.model.events import PartitionEnd
@@ -23,7 +23,7 @@ from tidegate.job.run.opening import open_run
 from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.runtime.emission import StepOrder
-from tidegate.job.runtime.placement import Outcome, Placement, StateLost, WorkersLost
+from tidegate.job.runtime.placement import Outcome, Placement, ShardName, StateLost, WorkersLost
 from tidegate.job.runtime.step import TimelineState
 from tidegate.job.runtime.task import Task
 from tidegate.ordering import NO_TIME, Carry
@@ -40,6 +40,36 @@ period_s = 7
 outputs = { counted = "early" }
 """
 COUNTED = QUERY[: QUERY.index("SELECT System.Timestamp() AS ts, k, v")]
+
+
+class LosingOne(ShardsHere):
+    """Three shards on each level, one of which is lost when a function says so; and what was computed again."""
+
+    def __init__(self, program: Program, policy: object, fails: Callable[[], bool]) -> None:
+        super().__init__(program, policy, 3, 1)
+        self._fails = fails
+        self.parts: list[RebuildingHere] = []
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        self._may_lose()
+        return super().run(tasks, order)
+
+    def preview(self, order: StepOrder) -> list[ResultRows]:
+        self._may_lose()
+        if lost := self.lost():
+            raise StateLost("states are gone", lost)
+        return super().preview(order)
+
+    def _may_lose(self) -> None:
+        if self._version and self._fails():
+            for level in range(self._sharding.levels):
+                self.lose(level, 1)
+
+    def rebuilding(self, lost: Collection[ShardName]) -> RebuildingHere | None:
+        part = super().rebuilding(lost)
+        assert part is not None
+        self.parts.append(part)
+        return part
 
 
 class Losing(ShardsHere):
@@ -112,6 +142,33 @@ def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, que
         assert lost.totals == whole.totals
         assert sum("is computed again from the log" in notice for notice in notices) > 3
         assert sum("the step is taken again" in notice for notice in notices) > 1
+
+
+@pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
+@pytest.mark.usefixtures("no_pauses")
+def test_a_lost_shard_is_computed_again_and_no_other(tmp_path: Path, query: str, outputs: str) -> None:
+    whole = run_here(write_job(tmp_path / "whole", 300, query, outputs=outputs))
+    path = write_job(tmp_path / "lost", 300, query, outputs=outputs)
+    job, dice = load_job(path), random.Random(1)
+    placements: list[LosingOne] = []
+
+    def placement(program: Program) -> Placement:
+        placements.append(LosingOne(program, job.policy, lambda: dice.random() < 0.2))
+        return placements[-1]
+
+    notices: list[str] = []
+    with open_run(job) as opened:
+        hooks = RunHooks(notice=notices.append)
+        lost = run_steps(opened, Places(placement), RunSettings(max_events_per_step=23), hooks)
+    assert files_of(path.parent) == files_of(tmp_path / "whole")
+    assert lost.totals == whole.totals
+    # The run did not begin again, and of the lowest level only the lost shard did.
+    (placed,) = placements
+    assert len(placed.parts) > 1
+    for part in placed.parts:
+        is_one_level = placed._sharding.levels == 1
+        assert set(part._only or ()) == ({(0, 1)} if is_one_level else {(0, 0), (0, 1), (0, 2), (1, 1)})
+    assert any("were read again" in notice for notice in notices)
 
 
 def test_a_state_that_is_lost_again_and_again_ends_the_run_in_one_line(

@@ -123,3 +123,59 @@ def test_a_run_that_spreads_computes_the_same_bytes_with_more_tasks(
     for file in expected.parent.glob("*.jsonl"):
         if file.name != "log.jsonl":
             assert (path.parent / file.name).read_bytes() == file.read_bytes() != b""
+
+
+class Moving(ShardsHere):
+    """Shards that move to executors that have joined, or cannot."""
+
+    def __init__(self, program: Program, policy: object, spread: Callable[[], int]) -> None:
+        super().__init__(program, policy, 2, 2)
+        self._spread = spread
+        self.has_moved = False
+
+    def idle_executors(self, sealed: bool) -> int:
+        return 0 if self.has_moved else 1
+
+    def spread(self) -> int:
+        self.has_moved = True
+        return self._spread()
+
+
+def full_disk() -> int:
+    raise OSError("no space left on device")
+
+
+@pytest.mark.parametrize(
+    ("spread", "said"),
+    [
+        (lambda: 1_234, "shards with 1,234 bytes of state have moved to executors that have joined"),
+        (full_disk, "no shard could move to the executors that have joined: no space left on device"),
+    ],
+    ids=["moved", "full disk"],
+)
+def test_shards_that_move_with_their_states_cost_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: Callable[[], int], said: str
+) -> None:
+    ticking = itertools.count(0, 1_000_000)
+    monkeypatch.setattr(run_module, "RebalancePolicy", lambda: RebalancePolicy(clock=lambda: next(ticking)))
+    expected = write_job(tmp_path / "here", 300, QUERY, outputs=FILES)
+    run_here(expected, 90)
+    path = write_job(tmp_path / "there", 300, QUERY, outputs=FILES)
+    job = load_job(path)
+    placements: list[Moving] = []
+    notices: list[str] = []
+    events: list[int] = []
+
+    def placement(program: Program) -> Placement:
+        placements.append(Moving(program, job.policy, spread))
+        return placements[-1]
+
+    with open_run(job) as opened:
+        hooks = RunHooks(notice=notices.append, observers=[lambda step, *others: events.append(step.events)])
+        run_steps(opened, Places(placement), RunSettings(max_events_per_step=90), hooks)
+    assert sum(events) == 300
+    assert [placed.has_moved for placed in placements] == [True]
+    assert sum(notice.startswith(said) for notice in notices) == 1
+    for file in expected.parent.glob("*.jsonl"):
+        if file.name != "log.jsonl":
+            assert (path.parent / file.name).read_bytes() == file.read_bytes()

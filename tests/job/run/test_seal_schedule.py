@@ -20,6 +20,7 @@ from tidegate.job.run.losses import Losses
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, run_steps
 from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
+from tidegate.job.runtime import seals
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import DriverPlacement, Outcome, Placement, StateLost
 from tidegate.job.runtime.step import Step
@@ -32,6 +33,13 @@ SELECT System.Timestamp() AS ts, k, v, LAG(v) OVER (PARTITION BY k LIMIT DURATIO
 FROM i TIMESTAMP BY t
 """
 EVENTS, A_STEP = 4_000, 100
+
+
+@pytest.fixture(autouse=True)
+def seals_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seal takes no time to begin with: the logs of these tests are so short that reading them would be quicker."""
+    monkeypatch.setattr(seals, "START_S", 0.0)
+    monkeypatch.setattr(seals, "START_ON_SPARK_S", 0.0)
 
 
 def write_job(folder: Path, settings: str = "") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from tests.profiles import scaled
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
 from tidegate.job.runtime.placement import DriverPlacement, Placement
-from tidegate.job.runtime.sealing import SealUnusable
+from tidegate.job.runtime.sealing import SealSlower, SealUnusable
 from tidegate.job.runtime.seals import FOLDER, Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy
@@ -142,14 +143,14 @@ COUNT = "SELECT System.Timestamp() AS t, COUNT(*) AS n INTO o FROM i TIMESTAMP B
 class Sealed:
     """A run over some events that was sealed after them."""
 
-    def __init__(self, folder: Path, fingerprint: str = "q") -> None:
+    def __init__(self, folder: Path, fingerprint: str = "q", seconds_per_event: float = math.inf) -> None:
         self.program, self.policy = prepared(COUNT), Policy.seconds(early=300, late=5)
         self.folder, self.fingerprint = folder, fingerprint
         self.events = [event(number) for number in range(10)]
         stepper, placement = self.run(self.events, Progress())
         stepper.step()
         self.progress = stepper.progress
-        self.seals.write(stepper, placement)
+        self.seals.write(stepper, placement, seconds_per_event)
 
     def run(self, events: list[RecordedEvent], progress: Progress) -> tuple[Stepper, Placement]:
         log = RevealedLog(RecordedLog(events))
@@ -182,6 +183,14 @@ def test_a_seal_of_another_log_query_or_later_time_is_refused_with_a_reason(tmp_
     sealed.fingerprint = "another"
     with pytest.raises(SealUnusable, match="the query, an input or a version has changed"):
         sealed.resume(sealed.events, sealed.progress)
+
+
+def test_a_seal_is_not_used_where_reading_the_log_is_quicker(tmp_path: Path) -> None:
+    """Ten events, and at least 20 ms to begin with a seal."""
+    quick, slow = Sealed(tmp_path / "quick", seconds_per_event=1e-6), Sealed(tmp_path / "slow", seconds_per_event=0.1)
+    with pytest.raises(SealSlower, match="would save reading 10 events"):
+        quick.resume(quick.events, quick.progress)
+    slow.resume(slow.events, slow.progress)
 
 
 def test_a_progress_includes_an_earlier_one_if_all_that_had_been_emitted_has_been() -> None:

@@ -77,3 +77,21 @@ def test_a_version_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     # Another attempt at the same step has written its chunk and died.
     (tmp_path / "0-0.2.other.chunk").write_bytes(b"half")
     assert store.save("0-0", 2, [column(10_000, 2)], stored).value[0][0] == 2
+
+
+def test_a_state_of_another_store_is_taken_over_under_a_number_of_its_own(tmp_path: Path) -> None:
+    own, other = StateStore(tmp_path / "own"), StateStore(tmp_path / "other")
+    column = np.arange(10_000)
+    own.save("0-1", 6, {"old": column}, None)
+    other.save("0-1", 2, {"new": column + 1}, None)
+    own.adopt(other, "0-1", 2, 7)
+    assert own.load("0-1", 7).value["new"].tolist() == (column + 1).tolist()
+    assert not own.has("0-1", 6)
+    assert not other.has("0-1", 2)
+    # An attempt that is repeated finds that it has been done.
+    own.adopt(other, "0-1", 2, 7)
+    assert own.has("0-1", 7)
+    with pytest.raises(FileNotFoundError):
+        own.adopt(other, "0-2", 2, 7)
+    own.forget("0-1")
+    assert not [*(tmp_path / "own").iterdir()]

@@ -76,6 +76,10 @@ class Recovery:
         if self._since_s is None:
             self._since_s, self._events = self.monotonic_s(), 0
 
+    def add(self, events: int) -> None:
+        """Note that events were read again for lost shards, beside the steps of the run."""
+        self._events += events
+
     def note(self, timelines: Mapping[Timeline, TimelineState], reached: Mapping[str, Mapping[str, int]]) -> str | None:
         """Note a step, and return what a recovery has cost if the step ends it.
 

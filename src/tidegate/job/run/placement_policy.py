@@ -8,8 +8,9 @@ A live job that runs on Spark need not wait for Spark to start, which takes seco
 steps may be taken here (`BeginHere`).
 
 Shards stay on the executors that they began on, so those that join later only run tasks. If some have been idle for a
-while, the run starts again from its progress, in the same place (`RebalancePolicy`). Its state is sealed first if the
-run has seals, and otherwise computed from the log, as after a loss. Results do not depend on it.
+while, shards move to them with their states, between two steps (`RebalancePolicy`). If more shards are wanted, the run
+starts again from its progress, in the same place: its state is sealed first if the run has seals, and otherwise
+computed from the log, as after a loss. Results do not depend on it.
 """
 
 from __future__ import annotations

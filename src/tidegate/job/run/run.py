@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -30,13 +30,16 @@ from tidegate.job.runtime.placement import (
     Outcome,
     Place,
     Placement,
+    Rebuilding,
     Runner,
+    ShardName,
     StateLost,
     WorkersLost,
 )
+from tidegate.job.runtime.rebuilding import Follower, can_follow
 from tidegate.job.runtime.sealing import SealedState, SealFolder
 from tidegate.job.runtime.seals import Seals, fingerprint_of
-from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, gauges
+from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, Timeline, gauges
 from tidegate.job.runtime.task import Task, local_runner
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
@@ -342,6 +345,7 @@ class _Run:
             lambda: self._side_outputs.rows_after_step(step, self._stepper, self._settings.until), self._read_again
         )
         computed_ns = time.time_ns()
+        self._seals.note_speed(step.events, (computed_ns - began_ns) / 1e9)
         if step.result_count or side_rows:
             self._inputs.make_durable()
         self._coordinator.accept_step(step, side_rows, self._stepper)
@@ -354,7 +358,7 @@ class _Run:
         self._last = step
         if self._seals.is_due(step):
             self._seal()
-        if not self._move_if_it_pays(step) and self._may_rebalance and not step.complete:
+        if not self._move_if_it_pays(step) and not step.complete:
             self._rebalance_if_it_pays()
         return step
 
@@ -388,12 +392,28 @@ class _Run:
         if not idle:
             return
         began = time.monotonic()
-        if self._seals.is_on:
-            self._seal()
-        self._compute_state_again(lambda: None)
+        moved = self._spread()
+        if moved is None and self._may_rebalance:
+            if self._seals.is_on:
+                self._seal()
+            self._compute_state_again(lambda: None)
         self._rebalance.note(time.monotonic() - began)
-        joined = "an executor has" if idle == 1 else f"{idle:,} executors have"
-        self._where = self._note_place(f"{joined} joined")
+        if moved is not None or self._may_rebalance:
+            joined = "an executor has" if idle == 1 else f"{idle:,} executors have"
+            self._where = self._note_place(f"{joined} joined")
+
+    def _spread(self) -> int | None:
+        """Move shards to idle executors; if that fails, they stay where they are."""
+        assert self._placement is not None
+        try:
+            moved = self._placement.spread()
+        except (OSError, StateLost, WorkersLost) as error:
+            self._hooks.notice(f"no shard could move to the executors that have joined: {error}; the job continues")
+            return 0
+        if moved is not None:
+            self._stepper.spread(self._step_settings().parallelism)
+            self._hooks.notice(f"shards with {moved:,} bytes of state have moved to executors that have joined")
+        return moved
 
     def _note_place(self, why: str) -> RunLocation:
         """Tell everybody where the run is from now on."""
@@ -423,7 +443,43 @@ class _Run:
             except StateLost as lost:
                 self._recovery.begin()
                 self._note_loss(lost)
-                self._compute_state_again(prepare)
+                if not self._compute_lost_again(lost):
+                    self._compute_state_again(prepare)
+
+    def _compute_lost_again(self, lost: StateLost) -> bool:
+        """Compute the states of lost shards again, and leave the others alone.
+
+        Returns:
+            Whether that has been done or, as there was another loss meanwhile, been tried; the step finds out. If not,
+            everything has to be computed again.
+        """
+        assert self._placement is not None
+        if not can_follow(self._inputs.program, self._policy):
+            return False
+        part = self._placement.rebuilding(lost.shards)
+        if part is None:
+            return False
+        logs, read = self._side_outputs.logs, _by_input(self._stepper.positions)
+        try:
+            follower = Follower(self._stepper, part, logs, self._step_settings())
+            self._seals.resume(follower.stepper, part, self._inputs.program, read)
+            self._follow(follower)
+            part.adopt()
+        except (StateLost, WorkersLost) as again:
+            self._note_loss(again)
+        finally:
+            part.close()
+        self._recovery.add(follower.events)
+        return True
+
+    def _follow(self, follower: Follower) -> None:
+        """Take the steps of a follower; one that a worker does not survive is taken again."""
+        is_behind = True
+        while is_behind:
+            try:
+                is_behind = not follower.step(self._deaths.most_events(self._most_events)).caught_up
+            except WorkersLost as lost:
+                self._note_loss(lost)
 
     def _compute_state_again(self, prepare: Callable[[], None]) -> None:
         while True:
@@ -471,12 +527,14 @@ class _Run:
             self._placement.close()
             self._placement = None
         self._placement = self._new_placement((progress.released, progress.emitted.before, 0))
-        parallelism = self._places.parallelism() if self._places.parallelism else self._settings.parallelism
-        settings = StepSettings(self._most_events, parallelism=parallelism, counted=self._counted)
         program, logs = self._inputs.program, self._side_outputs.logs
-        stepper = Stepper(program, self._policy, logs, self._placement, progress, settings)
+        stepper = Stepper(program, self._policy, logs, self._placement, progress, self._step_settings())
         self._seals.resume(stepper, self._placement, program, self._counted)
         return stepper
+
+    def _step_settings(self) -> StepSettings:
+        parallelism = self._places.parallelism() if self._places.parallelism else self._settings.parallelism
+        return StepSettings(self._most_events, parallelism=parallelism, counted=self._counted)
 
     def _new_placement(self, reached: tuple[int, ...]) -> _PatientPlacement:
         while True:
@@ -566,8 +624,33 @@ class _PatientPlacement:
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         self._placement.restore(folder, sealed)
 
+    def spread(self) -> int | None:
+        return self._placement.spread()
+
+    def rebuilding(self, lost: Collection[ShardName]) -> Rebuilding | None:
+        part = self._placement.rebuilding(lost)
+        return None if part is None else _PatientRebuilding(part, self._reading, self._deaths)
+
     def close(self) -> None:
         self._placement.close()
+
+
+class _PatientRebuilding(_PatientPlacement):
+    """The same of lost shards."""
+
+    def __init__(self, part: Rebuilding, reading: RetryPolicy, deaths: Deaths) -> None:
+        super().__init__(part, reading, deaths)
+        self._part = part
+
+    def adopt(self) -> None:
+        self._part.adopt()
+
+
+def _by_input(positions: Mapping[Timeline, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (name, partition), position in positions.items():
+        found.setdefault(name, {})[partition] = position
+    return found
 
 
 def _seals(opened: OpenRun, hooks: RunHooks) -> SealSchedule:

@@ -7,6 +7,7 @@ of it, so a state that takes long to copy is sealed less often.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from tidegate.connectors.model.errors import JobError
 from tidegate.engine import Program
 from tidegate.job.runtime.placement import Placement, StateLost, WorkersLost
-from tidegate.job.runtime.sealing import SealUnusable
+from tidegate.job.runtime.sealing import SealSlower, SealUnusable
 from tidegate.job.runtime.seals import Seals
 from tidegate.job.runtime.step import Progress, Step, Stepper, Timeline
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_time
@@ -72,12 +73,18 @@ class SealSchedule:
         self._clock = clock
         self._due_at = clock() + every_s
         self._events = 0
+        self._seconds_per_event = math.inf
         self.last: SealNote | None = None
 
     @property
     def is_on(self) -> bool:
         """Whether the run seals its state."""
         return self._seals is not None
+
+    def note_speed(self, events: int, seconds: float) -> None:
+        """Note how long a step took, from which a later run finds out whether the log or the seal takes longer."""
+        if events:
+            self._seconds_per_event = min(self._seconds_per_event, seconds / events)
 
     def is_due(self, step: Step) -> bool:
         """Return whether to seal the state after a step."""
@@ -95,7 +102,7 @@ class SealSchedule:
         assert self._seals is not None
         began = self._clock()
         try:
-            size = self._seals.write(stepper, placement)
+            size = self._seals.write(stepper, placement, self._seconds_per_event)
         except (OSError, JobError, StateLost, WorkersLost) as error:
             self._notice(f"the state could not be sealed: {error}; the job continues without it")
         else:
@@ -124,6 +131,9 @@ class SealSchedule:
         without = _events_between(first, read)
         try:
             seals.resume(stepper, placement, program)
+        except SealSlower:
+            self._notice(f"the state is computed from the log, which is quicker: {without:,} events are read again")
+            return
         except SealUnusable as error:
             if without:
                 why = f" (its sealed state cannot be used: {error})" if seals.exists else ""

@@ -12,7 +12,7 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -29,8 +29,20 @@ Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
 """Runs tasks anywhere, and returns their results in any order."""
 
 
+ShardName = tuple[int, int]
+"""A shard: its level and its number there."""
+
+
 class StateLost(Exception):
-    """The state of a shard is gone, with the executor that held it; the run resumes from its progress."""
+    """The states of shards are gone, with the executor that held them.
+
+    Attributes:
+        shards: those that are gone; empty if it is not known which, or if it is all of them.
+    """
+
+    def __init__(self, message: str, shards: Iterable[ShardName] = ()) -> None:
+        super().__init__(message)
+        self.shards = frozenset(shards)
 
 
 class WorkersLost(Exception):
@@ -154,8 +166,33 @@ class Placement(Protocol):
             WorkersLost: as for ``run``.
         """
 
+    def spread(self) -> int | None:
+        """Move shards, with their states, to executors that have none.
+
+        Returns:
+            How many bytes have moved; None if a run that starts again would be spread better.
+
+        Raises:
+            OSError: a disk refuses; the shards are where they were.
+            StateLost, WorkersLost: as for ``run``; likewise.
+        """
+
+    def rebuilding(self, lost: Collection[ShardName]) -> Rebuilding | None:
+        """Return a placement of lost shards, with empty states; None if everything has to be computed again."""
+
     def close(self) -> None:
         """Delete what the keyed side holds."""
+
+
+class Rebuilding(Placement, Protocol):
+    """Lost shards, and the shards that they hear of rows from, beside the shards that still have their states."""
+
+    def adopt(self) -> None:
+        """Give the states of the lost shards to the placement that had lost them.
+
+        Raises:
+            StateLost, WorkersLost: as for ``run``.
+        """
 
 
 _WHOLE = "whole"
@@ -229,6 +266,12 @@ class DriverPlacement:
                 shutil.rmtree(left, ignore_errors=True)
             self._store = StateStore(Path(tempfile.mkdtemp(prefix=prefix)))
         return self._store
+
+    def spread(self) -> None:
+        return None
+
+    def rebuilding(self, lost: Collection[ShardName]) -> None:
+        return None
 
     def close(self) -> None:
         if self._store is not None:

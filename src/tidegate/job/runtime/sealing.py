@@ -38,6 +38,10 @@ class SealUnusable(Exception):
     """A sealed state cannot be used; the message says why."""
 
 
+class SealSlower(SealUnusable):
+    """A sealed state would take longer to copy than the log that it replaces takes to read."""
+
+
 @dataclass(frozen=True, slots=True)
 class SealedFile:
     """A file of a state, and its copy.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,14 +28,18 @@ from tidegate.connectors.model.events import InputLog, PartitionEnd, last_arriva
 from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.engine import Program
 from tidegate.job.runtime.placement import Placement
-from tidegate.job.runtime.sealing import UNREADABLE, SealedFile, SealedState, SealFolder, SealUnusable
+from tidegate.job.runtime.sealing import UNREADABLE, SealedFile, SealedState, SealFolder, SealSlower, SealUnusable
 from tidegate.job.runtime.step import SealedStepper, Stepper
 from tidegate.job.runtime.timelines import Timeline, first_to_read
 from tidegate.ordering import Policy
 
 FOLDER = "sealed"
 _MANIFEST = "manifest.json"
-_VERSION = 1
+_VERSION = 2
+COPIED_BYTES_PER_S = 100 * 2**20
+"""How fast a sealed state is copied and compared with its digests, at least."""
+START_S, START_ON_SPARK_S = 0.02, 0.5
+"""How long that takes however little it is; on Spark it takes a job of its own."""
 # By name: an import of the whole package would be one of every layer.
 _TIDEGATE: str = importlib.import_module("tidegate").__version__
 
@@ -46,10 +51,12 @@ class Sealed:
     Attributes:
         stepper: the driver's side.
         last_arrivals: by timeline, the arrival of the last event before its position; NO_TIME for none.
+        seconds_per_event: how long the run took for an event of the log, at best.
     """
 
     stepper: SealedStepper
     last_arrivals: dict[Timeline, int]
+    seconds_per_event: float = math.inf
 
 
 def fingerprint_of(job: str, inputs: Mapping[str, object]) -> str:
@@ -87,8 +94,11 @@ class Seals:
     def _manifest(self) -> Path:
         return self._folder.path / _MANIFEST
 
-    def write(self, stepper: Stepper, placement: Placement) -> int:
+    def write(self, stepper: Stepper, placement: Placement, seconds_per_event: float = math.inf) -> int:
         """Replace the seal by one of the present state, and return how many bytes it has.
+
+        Args:
+            seconds_per_event: how long the run takes for an event of the log, at best.
 
         Raises:
             OSError: a disk refuses.
@@ -102,7 +112,7 @@ class Seals:
             at: last_arrival(self._logs[at[0]], at[1], ends[at].begin, position)
             for at, position in sealed.timelines.positions.items()
         }
-        driver = self._folder.add(Sealed(sealed, arrivals))
+        driver = self._folder.add(Sealed(sealed, arrivals, seconds_per_event))
         content = {"fingerprint": self._fingerprint, "driver": _listed(driver), "state": state.as_json()}
         write_state(self._manifest, {"version": _VERSION, **content})
         self._folder = replace(self._folder, known=state.known)
@@ -114,6 +124,7 @@ class Seals:
 
         Raises:
             SealUnusable: it cannot; the run is as before.
+            SealSlower: reading the log takes less time.
             InputError: a log cannot be reached.
             WorkersLost: see ``Placement.restore``.
         """
@@ -124,6 +135,7 @@ class Seals:
         if not stepper.progress.includes(sealed.stepper.progress):
             raise SealUnusable("it is of a later time than the last commit")
         self._check_log(sealed, stepper, program)
+        self._check_cost(sealed, state, stepper, placement, program)
         placement.restore(self._folder, state)
         self._folder = replace(self._folder, known=state.known)
         stepper.restore(sealed.stepper)
@@ -146,7 +158,8 @@ class Seals:
 
         Where the log would be read from a later position, ticks before that one may have been forgotten.
         """
-        ends, positions = self._ends(), sealed.stepper.timelines.positions
+        # Those of the run: one that follows another must not get ahead of it.
+        ends, positions = stepper.ends(), sealed.stepper.timelines.positions
         if set(ends) != set(positions):
             raise SealUnusable("the partitions of an input have changed")
         for at, end in ends.items():
@@ -158,6 +171,15 @@ class Seals:
                 raise SealUnusable(f"input {name}, partition {partition} ends before it")
             if last_arrival(self._logs[name], partition, end.begin, positions[at]) != sealed.last_arrivals[at]:
                 raise SealUnusable(f"input {name}, partition {partition} has other events than it had")
+
+    def _check_cost(
+        self, sealed: Sealed, state: SealedState, stepper: Stepper, placement: Placement, program: Program
+    ) -> None:
+        positions, first = sealed.stepper.timelines.positions, self.first_positions(stepper, program)
+        saved = sum(position - first[at] for at, position in positions.items())
+        start_s = START_S if placement.place.master is None else START_ON_SPARK_S
+        if saved * sealed.seconds_per_event < start_s + state.bytes / COPIED_BYTES_PER_S:
+            raise SealSlower(f"it would save reading {saved:,} events")
 
     def first_positions(self, stepper: Stepper, program: Program) -> dict[Timeline, int]:
         """Return by timeline from where the log would be read without a seal.

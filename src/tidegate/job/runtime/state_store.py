@@ -108,6 +108,10 @@ class StateStore:
         size = len(tree) + sum(place.length for place in places)
         return StoredState(pickle.loads(tree, buffers=buffers), places, maps, size)
 
+    def has(self, name: str, version: int) -> bool:
+        """Return whether a version of a state is here."""
+        return self._version(name, version).exists()
+
     def files(self, name: str, version: int) -> list[Path]:
         """Return the files of a version: its chunks, and last the version itself.
 
@@ -117,6 +121,27 @@ class StateStore:
         path = self._version(name, version)
         _, places = pickle.loads(path.read_bytes())
         return [*sorted({self._folder / place.chunk for place in places}), path]
+
+    def adopt(self, other: StateStore, name: str, version: int, as_version: int) -> None:
+        """Take over a version of a state from another store of the same disk, under a number of its own.
+
+        Raises:
+            FileNotFoundError: the other store does not have it.
+        """
+        if self.has(name, as_version) and not other.has(name, version):
+            # An attempt at the same has done it.
+            return
+        *chunks, tree = other.files(name, version)
+        self._folder.mkdir(0o750, parents=True, exist_ok=True)
+        self.forget(name)
+        for path in chunks:
+            path.replace(self._folder / path.name)
+        tree.replace(self._version(name, as_version))
+
+    def forget(self, name: str) -> None:
+        """Delete all versions of a state."""
+        for path in self._folder.glob(f"{name}.*"):
+            path.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
         """Return where a file of this name is, in a folder that exists."""

@@ -223,8 +223,8 @@ class Stepper:
             settings: how the run is cut into steps and tasks.
         """
         resume = resume or Progress()
-        self._program = program
-        self._policy = policy
+        self.program = program
+        self.policy = policy
         self._timelines = Timelines(program, policy, logs, resume.released, settings or StepSettings())
         self._placement = _placed(program, policy, placement)
         self._start = resume.released
@@ -290,6 +290,14 @@ class Stepper:
         """
         return sum(end.end - self._timelines.positions[at] for at, end in self._timelines.find().items())
 
+    def ends(self) -> dict[Timeline, PartitionEnd]:
+        """Return where the logs end now.
+
+        Raises:
+            InputError: a log cannot be reached.
+        """
+        return self._timelines.find()
+
     @property
     def progress(self) -> Progress:
         """How far results have been emitted."""
@@ -305,6 +313,10 @@ class Stepper:
         """By timeline, the identity of its log, where it has one."""
         return self._timelines.log_ids
 
+    def arrival_of(self, timeline: Timeline) -> int:
+        """Return a lower bound on the arrivals that a timeline still has, in ticks."""
+        return self._timelines.carries[timeline].arrival
+
     @property
     def looked_at(self) -> int:
         """Ticks: no row with a later time has been computed yet, by a task or here."""
@@ -314,7 +326,7 @@ class Stepper:
     def settled_at(self) -> int:
         """Ticks: when results before this time are complete, those of all events read so far have been emitted."""
         latest = self._timelines.latest_event_time
-        return NO_TIME if latest == NO_TIME else latest + self._program.lookback_ticks + 1
+        return NO_TIME if latest == NO_TIME else latest + self.program.lookback_ticks + 1
 
     def preview(self) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them."""
@@ -334,9 +346,13 @@ class Stepper:
         waits = sealed.failed >= self.released
         self._failed = [sealed.failed[waits]] if waits.any() else []
 
+    def spread(self, parallelism: int) -> None:
+        """Continue with another number of tasks in a step, at most."""
+        self._timelines.spread(parallelism)
+
     def use(self, program: Program) -> None:
         """Continue with another program of the same query, whose reference data differ."""
-        self._program = program
+        self.program = program
         self._placement.use(program)
 
     def _order(
@@ -346,7 +362,7 @@ class Stepper:
         idle: Mapping[Timeline, Reached],
         read: Iterable[Timeline],
     ) -> StepOrder:
-        known = sorted({(name, "") for name, _ in ends} if self._policy.merged else ends)
+        known = sorted({(name, "") for name, _ in ends} if self.policy.merged else ends)
         reach = max(until, self._resumed.until) if self._resumed.before != NO_TIME else until
         emission = EmissionRange(self._start, reach, self._resumed.before, self._resumed.until)
         ahead, settled_at = dict(self.ahead), self.settled_at
@@ -355,8 +371,8 @@ class Stepper:
     def _note_emission(self, order: StepOrder, complete: Completeness) -> None:
         """Note what has been emitted; outputs with a shorter delay than others get ahead of the slowest."""
         slowest, until = complete.slowest, order.emission.until_ticks
-        if not self._program.by_substream:
-            self.ahead |= order.ahead_at(slowest, self._program)
+        if not self.program.by_substream:
+            self.ahead |= order.ahead_at(slowest, self.program)
             self.released = max(self.released, slowest)
             return
         self.released = max(self.released, slowest)
@@ -374,7 +390,7 @@ class Stepper:
             return 0
         times = np.concatenate(self._failed)
         waits = times >= self.released
-        if self._program.by_substream and self._policy.late_ticks is None:
+        if self.program.by_substream and self.policy.late_ticks is None:
             waits[:] = False
         self._failed = [times[waits]] if waits.any() else []
         return int(np.count_nonzero(~waits))

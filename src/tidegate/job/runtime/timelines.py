@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import InputLog, PartitionEnd
@@ -144,6 +144,10 @@ class Timelines:
         """Continue from the timelines of an earlier run."""
         self.positions, self.carries = dict(sealed.positions), dict(sealed.carries)
         self._bounds, self._arrivals = dict(sealed.bounds), dict(sealed.arrivals)
+
+    def spread(self, parallelism: int) -> None:
+        """Continue with another number of tasks in a step, at most."""
+        self._settings = replace(self._settings, parallelism=parallelism)
 
     # Before the tasks -------------------------------------------------------------------------------------------------
 
