@@ -156,10 +156,8 @@ def test_executors_write_partitioned_files_with_the_same_rows_in_the_same_order(
     assert files > 5 * len(rows)
 
 
-def test_a_job_of_small_steps_asks_spark_for_one_stage_a_step(tmp_path: Path) -> None:
-    """An anchor, an exchange or a second level would each be a stage of its own."""
-    path = write_job(tmp_path, 60, CHAIN, outputs=OUTPUTS.split("[outputs.early]")[0])
-    path.write_text(path.read_text().replace("udf.once(v)", "v"), encoding="utf-8")
+def stages_after_steps(path: Path, most_events: int) -> list[int]:
+    """Run a job on Spark, and return how many stages there had been after each of its steps."""
     stages: list[int] = []
 
     def count(report: StepReport) -> None:
@@ -171,5 +169,30 @@ def test_a_job_of_small_steps_asks_spark_for_one_stage_a_step(tmp_path: Path) ->
         stages.append(sum(len(one.stageIds) for one in found if one is not None))
 
     settings = SparkSettings(master="local[2]", placement=WhereRun.SPARK)
-    run_job_on_spark(load_job(path), spark=settings, until_caught_up=True, max_events_per_step=20, on_step=count)
-    assert stages == [1, 2, 3]
+    run_job_on_spark(
+        load_job(path), spark=settings, until_caught_up=True, max_events_per_step=most_events, on_step=count
+    )
+    return stages
+
+
+def test_a_job_of_small_steps_asks_spark_for_one_stage_a_step(tmp_path: Path) -> None:
+    """An anchor, an exchange or a second level would each be a stage of its own."""
+    path = write_job(tmp_path, 60, CHAIN, outputs=OUTPUTS.split("[outputs.early]")[0])
+    path.write_text(path.read_text().replace("udf.once(v)", "v"), encoding="utf-8")
+    assert stages_after_steps(path, 20) == [1, 2, 3]
+
+
+def test_early_results_leave_with_the_stage_of_their_step(tmp_path: Path) -> None:
+    expected, found = tmp_path / "here", tmp_path / "spark"
+    query = """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t
+               GROUP BY k, TumblingWindow(second, 60)"""
+    outputs = OUTPUTS.replace('[outputs.chained]\ntype = "file"\npath = "chained.jsonl"\n', "")
+    outputs = outputs.split("[functions.once]")[0]
+    for folder in (expected, found):
+        path = write_job(folder, 60, query, outputs=outputs)
+    run_here(expected / "job.toml", 90)
+    stages = stages_after_steps(path, 90)
+    for name in ("counted", "early"):
+        assert (found / f"{name}.jsonl").read_bytes() == (expected / f"{name}.jsonl").read_bytes()
+    assert (found / "early.jsonl").read_bytes()
+    assert stages == [*range(1, 1 + len(stages))]

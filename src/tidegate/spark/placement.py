@@ -248,6 +248,7 @@ class SparkPlacement:
             self._state_bytes,
             encoded,
             _operator_bytes(answers),
+            self._preview_of(answers) if order.preview and self._job.sharding.levels == 1 else None,
         )
 
     def _answers(
@@ -330,7 +331,10 @@ class SparkPlacement:
         anchored = self._anchor()
         found = self._call(what, lambda: preview(anchored, self._job, order, self._version))
         check(found)
-        merged = merged_results((rows for answer in found for rows in answer.preview), self._outputs)
+        return self._preview_of(found)
+
+    def _preview_of(self, answers: Sequence[Answer]) -> list[ResultRows]:
+        merged = merged_results((rows for answer in answers for rows in answer.preview), self._outputs)
         return [rows.by_time() for rows in merged] if self._by_substream else merged
 
     def use(self, program: Program) -> None:

@@ -25,7 +25,7 @@ from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.engine import KeyedSide, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.carries import run_sent_task
-from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import ShardName, StateSizes
 from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
@@ -240,8 +240,18 @@ class ShardPlace:
         following = self._with_shares(shard, report, following, passed_on)
         sizes = _SIZES.setdefault((job.run, *place), StateSizes())
         sizes.see(keyed)
-        operator_bytes = dict(sizes.operators)
-        return Answer(report=report, state_bytes=stored.bytes, home=_home(), operator_bytes=operator_bytes), following
+        answer = Answer(report=report, state_bytes=stored.bytes, home=_home(), operator_bytes=dict(sizes.operators))
+        if self.order.preview and job.sharding.levels == 1:
+            answer.preview = self._preview(place, stored, report.complete)
+        return answer, following
+
+    def _preview(self, place: ShardName, stored: StoredState, complete: Completeness) -> list[ResultRows]:
+        """Return what the shard would emit after the step if no further event came; see `PreviewPlace`."""
+        job = self.job
+        keyed = new_shard(job.program.value(), job.policy, job.sharding, self.level)
+        keyed.state = stored.value
+        rows, _ = preview_shard(keyed, place, job.sharding, self.order.after(complete.slowest, keyed.program), [])
+        return rows
 
     def _with_shares(
         self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[Share]

@@ -364,7 +364,8 @@ class _Run:
 
     def _read_on(self) -> Step:
         """Take a step over no more events than what earlier processes have died of allows."""
-        return self._stepper.step(self._settings.until, self._deaths.most_events(self._most_events))
+        most_events = self._deaths.most_events(self._most_events)
+        return self._stepper.step(self._settings.until, most_events, self._side_outputs.wants_preview)
 
     def _seal(self) -> None:
         """Seal the state, which must not be ahead of the journal."""

@@ -7,7 +7,7 @@ that the watermark can travel with the rows and no shard has to wait for the dri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.connectors.model.events import PartitionEnd
 from tidegate.engine import EmissionRange, KeyedSide, Program, ResultRows
@@ -72,6 +72,8 @@ class StepOrder:
         read: the timelines that it reads.
         timelines: all of them, as the keyed side knows them.
         settled_at: ticks; once results before this time are complete, the events read before the step have no more.
+        preview: whether to return as well what would be emitted after the step if no further event came, where that
+            saves asking again.
     """
 
     released: int
@@ -82,6 +84,12 @@ class StepOrder:
     read: frozenset[Timeline] = frozenset()
     timelines: tuple[Timeline, ...] = ()
     settled_at: int = END_OF_TIME
+    preview: bool = False
+
+    def after(self, slowest: int, program: Program) -> StepOrder:
+        """Return the order with what has been emitted once results before ``slowest`` (ticks) are complete."""
+        ahead = self.ahead if program.by_substream else {**self.ahead, **self.ahead_at(slowest, program)}
+        return replace(self, released=max(self.released, slowest), ahead=ahead)
 
     def complete_with(self, read: Mapping[Timeline, Reached], program: Program) -> Completeness:
         """Return what is complete once the tasks have reported the timelines that they have read.

@@ -76,6 +76,7 @@ class Outcome:
         operator_rows: how many rows its operators took and released.
         state_bytes: how much the keyed side holds, if that is known.
         operator_bytes: how much each operator holds, by number, as it was last measured.
+        preview: what `Placement.preview` would return now, if the step was asked for it and it cost little.
     """
 
     results: list[RangeResult]
@@ -87,6 +88,7 @@ class Outcome:
     state_bytes: int | None = None
     encoded: list[EncodedRows] = field(default_factory=list)
     operator_bytes: Mapping[int, int] = field(default_factory=dict)
+    preview: list[ResultRows] | None = None
 
 
 MEASURE_EVERY_S = 10.0

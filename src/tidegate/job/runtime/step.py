@@ -17,8 +17,8 @@ that arrived before start − look-back − early window cannot matter to it (`o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -230,15 +230,22 @@ class Stepper:
         self._start = resume.released
         self._resumed = resume.emitted
         self._failed: list[Int64Array] = []
+        self._preview: list[ResultRows] | None = None
         self.emitted = resume.emitted
         self.released = resume.released
         self.ahead = dict(resume.ahead)
 
-    def step(self, until: int = END_OF_TIME, most_events: int | None = None) -> Step:
+    def step(
+        self,
+        until: int = END_OF_TIME,
+        most_events: int | None = None,
+        wants_preview: Callable[[], bool] = lambda: False,
+    ) -> Step:
         """Read new events, and emit the results that are ready and before ``until`` (ticks).
 
         Args:
             most_events: how many to read, if that is fewer than the settings say.
+            wants_preview: asked, in a step that reads to the ends of the logs, whether `preview` will follow.
 
         Raises:
             InputError: a log cannot be read.
@@ -248,12 +255,15 @@ class Stepper:
         ranges = timelines.plan(ends, most_events)
         tasks = timelines.tasks(ranges, ends)
         order = self._order(until, ends, timelines.idle(ranges, ends), ranges)
+        reads_all = all(ranges.get(at, (0, timelines.positions[at]))[1] >= end.end for at, end in ends.items())
+        order = replace(order, preview=reads_all and wants_preview())
         outcome = self._placement.run(tasks, order)
         results = sorted(outcome.results, key=lambda result: (result.input, result.partition))
         watermarks = timelines.record(ranges, ends, results)
         rows = outcome.rows
         failed = [error for error in outcome.errors if len(error.times)]
         self._note_emission(order, outcome.complete)
+        self._preview = outcome.preview
         counters: dict[str, int] = {}
         for result in results:
             add(counters, result.counts)
@@ -330,6 +340,8 @@ class Stepper:
 
     def preview(self) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them."""
+        if self._preview is not None:
+            return self._preview
         return self._placement.preview(self._order(END_OF_TIME, {}, {}, ()))
 
     def seal(self) -> SealedStepper:
@@ -370,12 +382,10 @@ class Stepper:
 
     def _note_emission(self, order: StepOrder, complete: Completeness) -> None:
         """Note what has been emitted; outputs with a shorter delay than others get ahead of the slowest."""
-        slowest, until = complete.slowest, order.emission.until_ticks
+        after, until = order.after(complete.slowest, self.program), order.emission.until_ticks
+        self.released, self.ahead = max(self.released, after.released), {**self.ahead, **after.ahead}
         if not self.program.by_substream:
-            self.ahead |= order.ahead_at(slowest, self.program)
-            self.released = max(self.released, slowest)
             return
-        self.released = max(self.released, slowest)
         # Once every result before `until` has been emitted there is nothing to tell apart.
         before = max(complete.arrival, self.emitted.before)
         self.emitted = Emitted(before, until) if self.released < until else Emitted()

@@ -39,6 +39,10 @@ class SideOutputs:
         for one in self._opened:
             one.before_step()
 
+    def wants_preview(self) -> bool:
+        """Return whether one of them will ask for a preview after the step that is about to read all that is there."""
+        return any(one.wants_preview() for one in self._opened)
+
     def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
         """Return the rows of all side outputs that leave with a step.
 

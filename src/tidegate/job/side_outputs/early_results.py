@@ -142,6 +142,7 @@ class EarlyResults:
         self._logs = {name: CutLog(log) for name, log in inputs.logs.items()}
         self._state = state
         self._is_cut = True
+        self._settled_at: tuple[tuple[int, int], dict[Timeline, int]] = ((_BEFORE_ALL_EVENTS, 0), {})
 
     @classmethod
     def shapes(cls, definition: JobDefinition, query_shapes: Shapes) -> Shapes:
@@ -248,11 +249,10 @@ class EarlyResults:
 
     def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
         """Return the final rows of a step for the outputs of early results, then a revision if one is due."""
-        cut = next(iter(self._logs.values())).until
-        is_due = self._before is not None and cut != END_OF_TIME and step.caught_up and self._passed()
+        is_due = step.caught_up and self._is_due()
         # A preview can fail, and is then asked for again: until it is there, nothing may change.
-        settled = {at: self._settled(at, cut) for at in step.timelines} if is_due else {}
-        previews = stepper.preview() if any(count > self._known(at) for at, count in settled.items()) else []
+        cut, settled = self._until, self._settled_now() if is_due else {}
+        previews = stepper.preview() if self._has_news(settled) else []
         rows = [self._final(rows) for rows in step.rows if rows.output in self._to]
         for name, revisions in self._state.revisions.items():
             self._state.revisions[name] = {end: count for end, count in revisions.items() if end >= stepper.released}
@@ -261,6 +261,28 @@ class EarlyResults:
             rows += [revision for preview in mine if (revision := self._revision(preview, until)) is not None]
             self._state.revised_at, self._before, self._is_cut = cut, settled, False
         return rows
+
+    def wants_preview(self) -> bool:
+        """Return whether a revision is due after a step that reads all that the logs show."""
+        return self._is_due() and self._has_news(self._settled_now())
+
+    @property
+    def _until(self) -> int:
+        return next(iter(self._logs.values())).until
+
+    def _is_due(self) -> bool:
+        return self._before is not None and self._until != END_OF_TIME and self._passed()
+
+    def _settled_now(self) -> dict[Timeline, int]:
+        """Return where the cut is; a log can be far away, so it is asked once for each cut."""
+        own = [(name, partition) for name, log in self._logs.items() for partition in log.passed]
+        asked = (self._until, len(own))
+        if self._settled_at[0] != asked:
+            self._settled_at = (asked, {at: self._settled(at, self._until) for at in own})
+        return self._settled_at[1]
+
+    def _has_news(self, settled: Mapping[Timeline, int]) -> bool:
+        return any(count > self._known(at) for at, count in settled.items())
 
     def _known(self, at: Timeline) -> int:
         return (self._before or {}).get(at, 0)

@@ -99,6 +99,9 @@ class Explanations:
         """Return the arrival up to which events have their explanation, in ticks."""
         return self._explained_until
 
+    def wants_preview(self) -> bool:
+        return False
+
     def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
         """Explain the events of a step, and return the records that can leave.
 

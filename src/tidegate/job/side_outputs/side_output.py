@@ -68,6 +68,9 @@ class SideOutput(Protocol):
     def before_step(self) -> None:
         """Prepare the logs for the next step."""
 
+    def wants_preview(self) -> bool:
+        """Return whether it will ask for a preview after the step that is about to read all that the logs show."""
+
     def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
         """Return the rows that leave with a step.
 
