@@ -4,7 +4,10 @@ A query passes events of a hub on. One event at a time is published, some time a
 that the query is idle when it arrives. Where the time goes is in the progress of Spark's batches, whose medians are
 printed, too, with the processor time of all processes while nothing happens.
 
-    python -m benchmarks.stream_latency [EVENTS]
+Spark's workers are reached by Unix sockets, as in a session that is set up for small steps; with `tcp`, over loopback,
+as is Spark's default.
+
+    python -m benchmarks.stream_latency [EVENTS [tcp]]
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def main(events: int = 50) -> None:
+def main(events: int = 50, sockets: str = "unix") -> None:
     """Run the query, and print the table."""
     came = threading.Semaphore(0)
 
@@ -53,7 +56,8 @@ def main(events: int = 50) -> None:
         config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name="live", partition_count=PARTITIONS),))
         with BackgroundServer(config, Path(temporary) / "data") as server:
             log = server.server.namespace.event_hub("live").partitions[0].log
-            spark = spark_session()
+            names = {"enabled": "true", "dir": temporary} if sockets == "unix" else {}
+            spark = spark_session(**{f"spark_python_unix_domain_socket_{name}": value for name, value in names.items()})
             query = (
                 stream(
                     spark,
@@ -102,4 +106,4 @@ def main(events: int = 50) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:]))
+    main(*(int(argument) for argument in sys.argv[1:2]), *sys.argv[2:])
