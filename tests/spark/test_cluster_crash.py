@@ -153,11 +153,13 @@ class JobOnCluster:
     def kill_java(self) -> None:
         """Kill the driver's Java process; its Python process then ends, and says so in one line."""
         assert self._process is not None
+        # A driver that follows two which have died tries events in a process of their own, before it starts Java.
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for child in children:
+        java = [int(child) for child in children if is_java(int(child))]
+        for child in java:
             with suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
-        if not children:
+                os.kill(child, signal.SIGKILL)
+        if not java:
             self._process.kill()
         self._process.wait(PATIENCE_S)
 
@@ -185,6 +187,14 @@ class JobOnCluster:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def is_java(process: int) -> bool:
+    """Whether a process that may have ended runs Java."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip() == "java"
+    except OSError:
+        return False
 
 
 def kill_one(find: Callable[[], list[int]], dice: random.Random) -> None:

@@ -13,6 +13,7 @@ from tests.job.random_queries import KEYS, random_query
 from tests.job.runtime.test_shards import CHAIN
 from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
+from tidegate.engine import ResultRows
 from tidegate.job.runtime.placement import ShardName, StateLost
 from tidegate.job.runtime.rebuilding import Follower, can_follow, with_those_below
 from tidegate.job.runtime.step import Stepper, StepSettings
@@ -30,20 +31,23 @@ class Run:
             self.sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
             self.program, self.policy = prepared(self.sql), _policy(dice)
         self.logs = {name: _log(dice, keys) for name in self.program.input_names}
-        self.placement = ShardsHere(self.program, self.policy, dice.randint(1, 4), seed)
-        self.rebuilt = self.steps_of_rebuilt = 0
+        self.shards = dice.randint(1, 4)
+        self.placement = ShardsHere(self.program, self.policy, self.shards, seed)
+        self.found: dict[str, bytes] = {}
+        self.rebuilt = 0
 
     def outputs(self) -> dict[str, bytes]:
         dice, cuts = self.dice, _cuts(self.dice)
         revealed: dict[str, Any] = {name: RevealedLog(log) for name, log in self.logs.items()}
         settings = StepSettings(cuts.max_events_per_step, cuts.batch_events, cuts.parallelism)
         stepper = Stepper(self.program, self.policy, revealed, self.placement, settings=settings)
-        found: dict[str, bytes] = {}
         for clock in [*sorted(cuts.clocks), None]:
             for log in revealed.values():
                 log.clock, log.complete = clock or END_OF_TIME - 1, clock is None
             caught_up = False
             while not caught_up:
+                if dice.random() < 0.15:
+                    stepper = self.begin_again(stepper, revealed, settings)
                 if dice.random() < 0.4:
                     self.lose()
                 try:
@@ -52,9 +56,25 @@ class Run:
                     self.rebuild(stepper, revealed, lost)
                     continue
                 caught_up = step.caught_up
-                for rows in step.rows:
-                    found[rows.output] = found.get(rows.output, b"") + rows.to_json_lines()
-        return found
+                self.add(step.rows)
+        return self.found
+
+    def add(self, emitted: list[ResultRows]) -> None:
+        for rows in emitted:
+            self.found[rows.output] = self.found.get(rows.output, b"") + rows.to_json_lines()
+
+    def begin_again(self, before: Stepper, logs: dict[str, Any], settings: StepSettings) -> Stepper:
+        """Begin again from the progress, and lose shards about where the run before was: nothing may have left yet."""
+        self.placement = ShardsHere(self.program, self.policy, self.shards, self.dice.getrandbits(32))
+        stepper = Stepper(self.program, self.policy, logs, self.placement, before.progress, settings=settings)
+        is_back, longest = False, self.dice.randint(1, 9)
+        for _ in range(longest):
+            if is_back:
+                break
+            self.add(stepper.step().rows)
+            is_back = all(stepper.positions[at] >= position for at, position in before.positions.items())
+        self.lose()
+        return stepper
 
     def lose(self) -> None:
         names = [tuple(map(int, name.split("-"))) for name in self.placement._names()]

@@ -6,8 +6,8 @@ from where a restart would read it, up to where the first one is, and emits what
 dropped. The states that it leaves are those of the lost shards, and the first run continues with them.
 
 What the first run has emitted must be emitted and nothing else, as the other shards have done with their rows: they
-have forgotten them, and sent them on to higher levels. So the follower must go no further than that (``until``);
-a watermark that has risen meanwhile does no harm.
+have forgotten them, and sent them on to higher levels. So the follower goes exactly that far (`Stepper.emitted_to`),
+whatever the watermark is by now. A run that has begun again itself may have emitted less than the one before it.
 """
 
 from __future__ import annotations
@@ -77,13 +77,14 @@ class Follower:
             placement: has the shards that are computed again.
         """
         self.events = 0
-        self._until = run.released
+        self._until = run.emitted_to
         so_far: dict[str, InputLog] = {}
         for name, log in logs.items():
             positions = {partition: at for (of, partition), at in run.positions.items() if of == name}
             arrivals = {partition: run.arrival_of((name, partition)) for partition in positions}
             so_far[name] = LogSoFar(log, positions, arrivals)
         self.stepper = Stepper(run.program, run.policy, so_far, placement, run.progress, settings)
+        self.stepper.may_have_emitted = run.emitted_to
 
     def step(self, most_events: int | None = None) -> Step:
         """Read on.
@@ -104,7 +105,7 @@ def to_the_end(order: StepOrder) -> StepOrder:
 
     Those that they follow have done so, and have forgotten what they emitted or sent on.
     """
-    return order if order.released == NO_TIME else replace(order, released=order.released - 1)
+    return order if order.until == NO_TIME else replace(order, released=min(order.released, order.until - 1))
 
 
 def with_those_below(lost: Iterable[ShardName], shards: int) -> frozenset[ShardName]:

@@ -134,6 +134,8 @@ class Seals:
             raise SealUnusable(f"{driver.copy} is something else")
         if not stepper.progress.includes(sealed.stepper.progress):
             raise SealUnusable("it is of a later time than the last commit")
+        if sealed.stepper.emitted_to > stepper.may_have_emitted:
+            raise SealUnusable("it has emitted more than the other shards have")
         self._check_log(sealed, stepper, program)
         self._check_cost(sealed, state, stepper, placement, program)
         placement.restore(self._folder, state)

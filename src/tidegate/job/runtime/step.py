@@ -107,11 +107,13 @@ class SealedStepper:
 
     Attributes:
         failed: the times of rows that failed on the keyed side, and whose results are not final.
+        emitted_to: see `Stepper`.
     """
 
     timelines: SealedTimelines
     progress: Progress
     failed: Int64Array
+    emitted_to: int = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,13 @@ def _placed(program: Program, policy: Policy, given: Placement | Runner) -> Plac
 
 
 class Stepper:
-    """A run of one query over one set of logs, from one output start time."""
+    """A run of one query over one set of logs, from one output start time.
+
+    Attributes:
+        emitted_to: ticks; the keyed side has let go of results before this time. That is less than ``released`` in a
+            run that has begun again and has not got as far as the one before it.
+        may_have_emitted: ticks; a seal that has emitted more is not what this run may continue from.
+    """
 
     def __init__(
         self,
@@ -231,6 +239,8 @@ class Stepper:
         self._resumed = resume.emitted
         self._failed: list[Int64Array] = []
         self._preview: list[ResultRows] | None = None
+        self.emitted_to = NO_TIME
+        self.may_have_emitted = END_OF_TIME
         self.emitted = resume.emitted
         self.released = resume.released
         self.ahead = dict(resume.ahead)
@@ -347,7 +357,7 @@ class Stepper:
     def seal(self) -> SealedStepper:
         """Return what `restore` continues from, beside the state of the keyed side."""
         failed = np.concatenate(self._failed) if self._failed else np.empty(0, dtype=np.int64)
-        return SealedStepper(self._timelines.seal(), self.progress, failed)
+        return SealedStepper(self._timelines.seal(), self.progress, failed, self.emitted_to)
 
     def restore(self, sealed: SealedStepper) -> None:
         """Continue, before the first step, from where an earlier run had read to; its placement has that state.
@@ -355,6 +365,7 @@ class Stepper:
         Results up to this run's own progress are dropped, as they are where the log is read again.
         """
         self._timelines.restore(sealed.timelines)
+        self.emitted_to = sealed.emitted_to
         waits = sealed.failed >= self.released
         self._failed = [sealed.failed[waits]] if waits.any() else []
 
@@ -382,6 +393,9 @@ class Stepper:
 
     def _note_emission(self, order: StepOrder, complete: Completeness) -> None:
         """Note what has been emitted; outputs with a shorter delay than others get ahead of the slowest."""
+        slowest = complete.slowest
+        if slowest > order.released or order.ahead_at(slowest, self.program):
+            self.emitted_to = max(self.emitted_to, slowest)
         after, until = order.after(complete.slowest, self.program), order.emission.until_ticks
         self.released, self.ahead = max(self.released, after.released), {**self.ahead, **after.ahead}
         if not self.program.by_substream:
