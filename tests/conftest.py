@@ -40,12 +40,17 @@ REPLAYED = os.environ.get("TIDEGATE_REPLAY")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by where they are and by what they start, and begin with what takes long."""
+    reaches: dict[tuple[object, ...], bool] = {}
     for item in items:
-        path = Path(item.path)
-        marks = {HEAVY_FOLDERS.get(path.parent.name)} | {HEAVY_WORDS.get(word) for word in path.stem.split("_")}
-        if isinstance(item, pytest.Function) and programs.is_reached_from(functions_of(config, item)):
-            marks.add("programs")
-        for mark in filter(None, marks):
+        marks = marks_of(Path(item.path))
+        if isinstance(item, pytest.Function):
+            # The examples of a test have the same function and the same fixtures.
+            key = (item.module, item.originalname, *item.fixturenames)
+            if key not in reaches:
+                reaches[key] = programs.is_reached_from(functions_of(config, item))
+            if reaches[key]:
+                marks.add("programs")
+        for mark in marks:
             item.add_marker(mark)
         if is_heavy(item):
             item.add_marker("heavy")
@@ -54,6 +59,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         # The light tests, which are short, then keep every process busy until the end.
         items.sort(key=lambda item: not is_heavy(item))
+
+
+def marks_of(path: Path) -> set[str]:
+    """Return the marks that a file gives to all of its tests."""
+    found = {HEAVY_FOLDERS.get(path.parent.name), *(HEAVY_WORDS.get(word) for word in path.stem.split("_"))}
+    return set(filter(None, found))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import files without a light test where only light tests are wanted, as in `make check`."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_test and config.option.markexpr == "not heavy" and marks_of(collection_path) else None
 
 
 def is_heavy(item: pytest.Item) -> bool:

@@ -29,13 +29,6 @@ def kafka() -> Iterator[str]:
 
 
 @contextmanager
-def kafka_with_password() -> Iterator[tuple[str, str]]:
-    """The address of such a broker, and the one at which it asks for a user's name and password (SASL PLAIN)."""
-    with kafka_broker() as broker:
-        yield broker.address, broker.signed_address
-
-
-@contextmanager
 def kafka_broker() -> Iterator["Broker"]:
     """Such a broker, for tests that kill it."""
     with tempfile.TemporaryDirectory(prefix="tg-kafka-") as name:
@@ -144,6 +137,8 @@ def _answers(process: "subprocess.Popen[bytes]", address: str, output: Path) -> 
 def messages_of(address: str, topic: str) -> list[list[Message]]:
     """What a consumer that reads only committed messages finds in each partition of a topic."""
     settings = {"bootstrap.servers": address, "group.id": "tests", "isolation.level": "read_committed"}
+    # A broker keeps a fetch at the end of a partition for half a second by default.
+    settings |= {"fetch.wait.max.ms": "10"}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)

@@ -129,9 +129,9 @@ def published(hub: BackgroundServer) -> str:
 @pytest.mark.parametrize(
     ("condition", "tasks", "rows"),
     [
-        ("partition = '1'", 4, 40),
+        pytest.param("partition = '1'", 4, 40, marks=pytest.mark.soak),
         ("partition IN ('0', '2') AND sequenceNumber BETWEEN 5 AND 12", 2, 16),
-        ("partition != '1' AND sequenceNumber >= 35", 2, 10),
+        pytest.param("partition != '1' AND sequenceNumber >= 35", 2, 10, marks=pytest.mark.soak),
         ("enqueuedTime > '2999-01-01'", 1, 0),
         ("enqueuedTime >= '2000-01-01' AND sequenceNumber < 20", 6, 60),
         ("partition = '1' OR sequenceNumber = 3", 12, 42),

@@ -130,6 +130,7 @@ def rows_of(spark: SparkSession, folder: Path) -> list[Row]:
     return sorted(map(as_row, spark.read.parquet(str(folder)).toArrow().to_pylist()))
 
 
+@pytest.mark.soak  # the last kill of this file has the same sink
 def test_parquet_has_each_row_once(tmp_path: Path, spark: SparkSession, lent: dict[str, str]) -> None:
     expected = run_with_kills(tmp_path, "parquet", str(tmp_path / "out"), KILLS, lent)
     assert rows_of(spark, tmp_path / "out") == expected

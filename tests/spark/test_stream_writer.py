@@ -72,7 +72,7 @@ def total(rows: DataFrame) -> tuple[int, int]:
 # -- sinks -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("placement", ["process", "spark"])
+@pytest.mark.parametrize("placement", [pytest.param("process", marks=pytest.mark.soak), "spark"])
 def test_files_have_each_row_once_and_a_restart_adds_nothing(
     spark: SparkSession, counting: Counting, tmp_path: Path, placement: str
 ) -> None:

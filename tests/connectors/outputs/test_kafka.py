@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from tests.connectors.inputs.kit import events_of
 from tests.connectors.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
-from tests.kafka import PASSWORD, USER, kafka, kafka_broker, kafka_with_password, messages_of
+from tests.kafka import PASSWORD, USER, Broker, kafka_broker, messages_of
 from tests.patience import PATIENCE_S, eventually
 from tidegate.connectors.inputs.kafka import KafkaInput
 from tidegate.connectors.inputs.kinds import LogOpening
@@ -62,9 +62,14 @@ class Topic:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with kafka() as address:
-        yield address
+def broker() -> Iterator[Broker]:
+    with kafka_broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def address(broker: Broker) -> str:
+    return broker.address
 
 
 @pytest.fixture
@@ -249,61 +254,62 @@ def test_settings_that_do_not_fit_together(given: dict[str, Any], said: str) -> 
         KafkaOutput(type="kafka", topic="t", **given)
 
 
-def test_a_password_is_asked_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    with kafka_with_password() as (address, signed):
-        signs_in = {"security_protocol": "sasl_plaintext", "username": USER, "password": PASSWORD}
-        output = Topic(signed, "signed", **signs_in).open_at(None)
-        output.write(result_columns({"n": [1, 2, 3]}))
-        assert output.commit()["rows"] == 3
-        output.close()
-        # A broker marks a transaction's partitions as committed after it has acknowledged the commit.
-        eventually(lambda: sum(map(len, messages_of(address, "signed"))) == 3)
-        source = KafkaInput(type="kafka", bootstrap_servers=signed, topic="signed", **signs_in)
-        with closing(source.open_log(LogOpening())) as log:
-            assert sum(one.end for one in log.ends().values()) >= 3
-        monkeypatch.setattr("tidegate.connectors.outputs.messaging.kafka._ANSWER_WITHIN_S", 3.0)
-        with pytest.raises(OutputError, match="the topic signed") as caught:
-            Topic(signed, "signed", **{**signs_in, "password": "sEcReT"}).open_at(None)
-        assert "sEcReT" not in str(caught.value)
+def test_a_password_is_asked_for_on_both_sides(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, signed = broker.address, broker.signed_address
+    signs_in = {"security_protocol": "sasl_plaintext", "username": USER, "password": PASSWORD}
+    output = Topic(signed, "signed", **signs_in).open_at(None)
+    output.write(result_columns({"n": [1, 2, 3]}))
+    assert output.commit()["rows"] == 3
+    output.close()
+    # A broker marks a transaction's partitions as committed after it has acknowledged the commit.
+    eventually(lambda: sum(map(len, messages_of(address, "signed"))) == 3)
+    source = KafkaInput(type="kafka", bootstrap_servers=signed, topic="signed", **signs_in)
+    with closing(source.open_log(LogOpening())) as log:
+        assert sum(one.end for one in log.ends().values()) >= 3
+    monkeypatch.setattr("tidegate.connectors.outputs.messaging.kafka._ANSWER_WITHIN_S", 3.0)
+    with pytest.raises(OutputError, match="the topic signed") as caught:
+        Topic(signed, "signed", **{**signs_in, "password": "sEcReT"}).open_at(None)
+    assert "sEcReT" not in str(caught.value)
 
 
-def test_a_broker_is_reached_by_tls_with_a_certificate_and_scram(monkeypatch: pytest.MonkeyPatch) -> None:
-    with kafka_broker() as broker:
-        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        change = UserScramCredentialUpsertion("ann", scram, b"sEcReT")
-        client = AdminClient({"bootstrap.servers": broker.address})
-        client.alter_user_scram_credentials([change])["ann"].result(PATIENCE_S)
-        trusts = {"ssl.ca.location": str(broker.folder / "ca.pem")}
-        options = {
-            **trusts,
-            "ssl.certificate.location": str(broker.folder / "client.pem"),
-            "ssl.key.location": str(broker.folder / "client.key"),
-        }
-        signs_in = {
-            "security_protocol": "sasl_ssl",
-            "sasl_mechanism": "SCRAM-SHA-512",
-            "username": "ann",
-            "password": "sEcReT",
-        }
-        output = Topic(broker.sealed_address, "sealed", **signs_in, options=options).open_at(None)
-        output.write(result_columns({"n": [1, 2, 3]}))
-        assert output.commit()["rows"] == 3
-        output.close()
-        source = KafkaInput(
-            type="kafka", bootstrap_servers=broker.sealed_address, topic="sealed", **signs_in, options=options
-        )
-        eventually(lambda: sum(map(len, messages_of(broker.address, "sealed"))) == 3)
-        with closing(source.open_log(LogOpening())) as log:
-            ends = log.ends()
-            read = [events_of(log.range(name, one.begin, one.end), 10) for name, one in ends.items()]
-            assert sorted(json.loads(event.body)["n"] for events in read for event in events) == [1, 2, 3]
-        monkeypatch.setattr("tidegate.connectors.inputs.kafka._ANSWER_WITHIN_S", 3.0)
-        wrong = source.model_copy(update={"password": "wRoNg"})
-        with pytest.raises(InputError, match="uthentication") as caught:
-            wrong.open_log(LogOpening())
-        assert not isinstance(caught.value, InputUnavailableError)
-        assert "wRoNg" not in str(caught.value)
-        for options in (trusts, {}):
-            stranger = source.model_copy(update={"options": options})
-            with pytest.raises(InputError, match="kafka at"):
-                stranger.open_log(LogOpening())
+def test_a_broker_is_reached_by_tls_with_a_certificate_and_scram(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    change = UserScramCredentialUpsertion("ann", scram, b"sEcReT")
+    client = AdminClient({"bootstrap.servers": broker.address})
+    client.alter_user_scram_credentials([change])["ann"].result(PATIENCE_S)
+    trusts = {"ssl.ca.location": str(broker.folder / "ca.pem")}
+    options = {
+        **trusts,
+        "ssl.certificate.location": str(broker.folder / "client.pem"),
+        "ssl.key.location": str(broker.folder / "client.key"),
+    }
+    signs_in = {
+        "security_protocol": "sasl_ssl",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "username": "ann",
+        "password": "sEcReT",
+    }
+    output = Topic(broker.sealed_address, "sealed", **signs_in, options=options).open_at(None)
+    output.write(result_columns({"n": [1, 2, 3]}))
+    assert output.commit()["rows"] == 3
+    output.close()
+    source = KafkaInput(
+        type="kafka", bootstrap_servers=broker.sealed_address, topic="sealed", **signs_in, options=options
+    )
+    eventually(lambda: sum(map(len, messages_of(broker.address, "sealed"))) == 3)
+    with closing(source.open_log(LogOpening())) as log:
+        ends = log.ends()
+        read = [events_of(log.range(name, one.begin, one.end), 10) for name, one in ends.items()]
+        assert sorted(json.loads(event.body)["n"] for events in read for event in events) == [1, 2, 3]
+    monkeypatch.setattr("tidegate.connectors.inputs.kafka._ANSWER_WITHIN_S", 3.0)
+    wrong = source.model_copy(update={"password": "wRoNg"})
+    with pytest.raises(InputError, match="uthentication") as caught:
+        wrong.open_log(LogOpening())
+    assert not isinstance(caught.value, InputUnavailableError)
+    assert "wRoNg" not in str(caught.value)
+    for options in (trusts, {}):
+        stranger = source.model_copy(update={"options": options})
+        with pytest.raises(InputError, match="kafka at"):
+            stranger.open_log(LogOpening())

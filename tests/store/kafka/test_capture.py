@@ -15,6 +15,7 @@ from tests.kafka.cluster import Cluster
 from tests.patience import eventually
 from tests.server.conftest import entity
 from tests.spark.publishing import publish
+from tidegate.hub import capture_scheduler
 from tidegate.hub.config import NamespaceConfig
 from tidegate.server import BackgroundServer
 from tidegate.store import read_settings
@@ -44,8 +45,11 @@ class Archive:
 
 
 def test_each_event_is_in_one_file_while_gateways_come_and_go(
-    three_brokers: Cluster, make_config: Callable[..., NamespaceConfig], tmp_path: Path
+    three_brokers: Cluster, make_config: Callable[..., NamespaceConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A gateway without its cluster cannot begin to capture, and by default tries again after a minute.
+    monkeypatch.setattr(capture_scheduler, "_TRY_AGAIN_MS", 500)
+    monkeypatch.setattr(capture_scheduler, "_PAUSE_S", 0.2)
     config = make_config(entity("kept", partitions=PARTITIONS)).model_copy(update={"name": "captured"})
     archive = Archive(tmp_path / "archive")
     kept = description(interval_in_seconds=1, skip_empty_archives=True).model_copy(
