@@ -254,3 +254,32 @@ def test_events_that_differ_in_their_producers_number_are_taken_apart_once(
         events.append(encode_message(Message(body_kind="data", body=body, message_annotations=annotations)))
     assert check_events(events)
     assert len(taken_apart) == 1
+
+
+@pytest.mark.parametrize("body", [b"x" * 200, b"x" * 300])
+@pytest.mark.parametrize("key", [None, "key"])
+@pytest.mark.parametrize("at", [0, 1, 50, 99])
+def test_one_bad_event_among_many_that_begin_alike_is_found(body: bytes, key: str | None, at: int) -> None:
+    events = [message(body[: 50 * index + 130], key) for index in range(100)]
+    assert check_events(events) == (key is not None)
+    good = events[at]
+    # cut off, with a byte too many, and of another kind than its first byte says
+    for bad in (good[:-1], good + b"x", good[: 5 if key is None else 40], b"", b"\x01" + good[1:]):
+        events[at] = bad
+        with pytest.raises(DecodeError):
+            check_events(events)
+    events[at] = message(body, "another" if key is None else "a longer one")
+    assert check_events(events)
+
+
+def test_many_events_that_begin_alike_are_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken_apart: list[bytes] = []
+    walk = checks._walk
+
+    def counted(event: bytes) -> tuple[int, bool]:
+        taken_apart.append(event)
+        return walk(event)
+
+    monkeypatch.setattr(checks, "_walk", counted)
+    assert not check_events([message(b"x" * size) for size in range(1, 200)])
+    assert len(taken_apart) == 1

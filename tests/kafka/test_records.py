@@ -20,6 +20,7 @@ from tidegate.kafka.records import (
     UnknownCompression,
     decode,
     encode,
+    encode_alike,
     parse_batch,
     parse_batches,
     rebase,
@@ -217,4 +218,15 @@ def test_the_numbers_of_a_producer_begin_again() -> None:
 
 def test_a_batch_has_a_record() -> None:
     with pytest.raises(ValueError, match="at least one record"):
+        encode_alike([], timestamp_ms=0, headers=(), producer=(-1, -1, -1))
+    with pytest.raises(ValueError, match="at least one record"):
         encode([], timestamps_ms=[])
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 8192, 8193, 17_000])
+@pytest.mark.parametrize("headers", [(), (("amqp", None),), (("a", b"v" * 90), ("b", None))])
+def test_records_that_are_alike_are_encoded_to_the_same_bytes(count: int, headers: Sequence[records.Header]) -> None:
+    sizes = (0, 200, 63, 64, 5) if count > 65 else (20_000, 0, 8191, 8192, 63, 64, 127, 128)
+    values = [b"x" * sizes[number % len(sizes)] for number in range(count)]
+    expected = encode(values, timestamps_ms=[7] * count, headers=[headers] * count, producer=(5, 1, 9))
+    assert encode_alike(values, timestamp_ms=7, headers=headers, producer=(5, 1, 9)) == expected

@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from functools import lru_cache
+from itertools import chain, repeat
 from struct import Struct
 
 from google_crc32c import extend
@@ -444,6 +445,73 @@ def encode(
     )
     length = _CHECKED_FROM - BATCH_LENGTH_END + len(checked)
     return _UNCHECKED.pack(base_offset, length, -1, MAGIC, crc32c(checked)) + checked
+
+
+class _Lengths(dict[int, bytes]):
+    """What is written in front of a value, between the record's offset and it: no key, and the value's length."""
+
+    def __missing__(self, size: int) -> bytes:
+        found = b"\x01" + _encoded(size)
+        if size < _KNOWN_END:
+            self[size] = found
+        return found
+
+
+class _Heads(dict[int, bytes]):
+    """What is written between a value and the next record's offset, by the length of that record's value."""
+
+    def __init__(self, ending: bytes, width: int) -> None:
+        self._ending, self._width = ending, width
+
+    def __missing__(self, size: int) -> bytes:
+        # attributes, time, offset, no key, length of the value, value, headers
+        length = 2 + self._width + len(_LENGTHS[size]) + size + len(self._ending)
+        found = self._ending + _encoded(length) + b"\x00\x00"
+        if size < _KNOWN_END:
+            self[size] = found
+        return found
+
+
+_LENGTHS = _Lengths()
+_OFFSETS_OF_WIDTH = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
+"""Up to where offsets in a batch take one byte, two, and so on."""
+_heads = lru_cache(maxsize=16)(_Heads)
+
+
+def encode_alike(
+    values: Sequence[bytes], *, timestamp_ms: int, headers: Sequence[Header], producer: tuple[int, int, int]
+) -> bytes:
+    """Return records without keys that differ in their values alone as one batch, several times as fast as `encode`.
+
+    Args:
+        values: The values, at least one.
+        timestamp_ms: The timestamp of all, ms since 1970.
+        headers: The headers of all.
+        producer: Id and epoch of an idempotent producer, and the number of the first record.
+    """
+    if not values:
+        raise ValueError("a record batch needs at least one record")
+    ending = _encoded_headers(headers) if headers else b"\x00"
+    parts: list[bytes] = []
+    count, first = len(values), 0
+    for width, stop in enumerate(_OFFSETS_OF_WIDTH, 1):
+        some = values if count <= stop and not first else values[first:stop]
+        if not some:
+            break
+        # what is in front of a value is the same for all values of one length, but for the record's offset
+        sizes = [*map(len, some)]
+        heads, lengths = _heads(ending, width), _LENGTHS
+        places = _KNOWN[first : first + len(some)] if stop <= _KNOWN_END else map(_encoded, range(first, count))
+        parts += chain.from_iterable(
+            zip(map(heads.__getitem__, sizes), places, map(lengths.__getitem__, sizes), some, strict=True)
+        )
+        first = stop
+    parts[0] = parts[0][len(ending) :]
+    parts.append(ending)
+    body = b"".join(parts)
+    checked = _CHECKED.pack(0, count - 1, timestamp_ms, timestamp_ms, *producer, count)
+    length = _CHECKED_FROM - BATCH_LENGTH_END + len(checked) + len(body)
+    return b"".join((_UNCHECKED.pack(0, length, -1, MAGIC, extend(crc32c(checked), body)), checked, body))
 
 
 def _encode_records(

@@ -254,8 +254,7 @@ class KafkaLog:
         self.position = base_offset + sent.total
         if not sent.appends:
             return False
-        events = [bytes(event) for append in sent.appends for event in append.events]
-        self._show(EventBatch(base_offset, self._floor_ms, range(base_offset, self.position), events))
+        self._show(EventBatch(base_offset, self._floor_ms, range(base_offset, self.position), sent.events))
         return True
 
     def _show(self, batch: EventBatch, untranslated: RecordBatch | None = None) -> None:

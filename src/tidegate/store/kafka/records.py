@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from tidegate.kafka.records import BatchError, Columns, RecordBatch, decode, encode, parse_batches
+from tidegate.kafka.records import BatchError, Columns, RecordBatch, decode, encode, encode_alike, parse_batches
 from tidegate.kafka.translation import event_of
 from tidegate.log import EventBatch
 
@@ -65,15 +65,9 @@ class Stretch:
     untranslated: Mapping[int, RecordBatch] = field(default_factory=dict)
 
 
-def encode_messages(events: Sequence[bytes | memoryview], time_ms: int, producer: tuple[int, int, int]) -> bytes:
+def encode_messages(events: Sequence[bytes], time_ms: int, producer: tuple[int, int, int]) -> bytes:
     """Return messages as a record batch of one producer (its id, its epoch, the number of the first record)."""
-    count = len(events)
-    return encode(
-        [bytes(event) for event in events],
-        timestamps_ms=[time_ms] * count,
-        headers=[MESSAGE] * count,
-        producer=producer,
-    )
+    return encode_alike(events, timestamp_ms=time_ms, headers=MESSAGE, producer=producer)
 
 
 def encode_marker(marker: Marker, time_ms: int, producer: tuple[int, int, int]) -> bytes:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import RecordBatch
@@ -29,24 +29,26 @@ _MAX_SEQUENCE = 2**31 - 1
 
 @dataclass(slots=True)
 class Append:
-    """Events to be stored atomically, and the callback to notify. A record batch is stored in place of events."""
+    """Events to be stored atomically, and the callback to notify. A record batch is stored in place of events.
+
+    Attributes:
+        size: About as many bytes as it takes in a record batch.
+        total: How many events there are.
+    """
 
     events: Sequence[bytes | memoryview]
     on_durable: OnDurable
     numbering: Numbering | None = None
     batch: RecordBatch | None = None
+    size: int = field(init=False)
+    total: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """About as many bytes as it takes in a record batch."""
+    def __post_init__(self) -> None:
         if self.batch is not None:
-            return len(self.batch.data)
-        return sum(map(len, self.events)) + _RECORD_BYTES * len(self.events)
-
-    @property
-    def total(self) -> int:
-        """How many events there are."""
-        return len(self.events) if self.batch is None else self.batch.count
+            self.size, self.total = len(self.batch.data), self.batch.count
+        else:
+            self.total = len(self.events)
+            self.size = sum(map(len, self.events)) + _RECORD_BYTES * self.total
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class InFlight:
         deadline_s: When the time for it is over, by the monotonic clock.
         is_own: Whether the gateway numbered it, and not a client.
         total: How many records it has.
+        events: What the appends hold; none of a record batch.
     """
 
     encoded: bytes
@@ -69,6 +72,7 @@ class InFlight:
     deadline_s: float
     is_own: bool
     total: int
+    events: Sequence[bytes] = ()
 
 
 class Writer:
@@ -127,14 +131,14 @@ class Writer:
             return self.in_flight
         first = group[0]
         total = sum(append.total for append in group)
+        events: Sequence[bytes] = ()
         if first.batch is not None:
             encoded, is_own = bytes(first.batch.data), False
-        elif first.numbering is not None:
-            encoded, is_own = encode_messages(first.events, now_ms, first.numbering), False
         else:
-            events = first.events if len(group) == 1 else [event for append in group for event in append.events]
-            encoded, is_own = encode_messages(events, now_ms, self._own_numbers(total)), True
-        self.in_flight = InFlight(encoded, group, deadline_s, is_own, total)
+            events = [event if type(event) is bytes else bytes(event) for append in group for event in append.events]
+            is_own = first.numbering is None
+            encoded = encode_messages(events, now_ms, first.numbering or self._own_numbers(total))
+        self.in_flight = InFlight(encoded, group, deadline_s, is_own, total, events)
         return self.in_flight
 
     def _take_group(self) -> list[Append]:
