@@ -72,14 +72,16 @@ class PublishingLink:
 
     def _publish_singles(self, transfers: Transfers) -> None:
         """What came at once costs one append and one report, however many events it is."""
-        self._client.count_in_flight(sum(map(len, transfers.payloads)))
-        done = partial(self._completions.report, self._singles_done, transfers)
+        size = sum(map(len, transfers.payloads))
+        self._client.count_in_flight(size)
+        done = partial(self._completions.report, self._singles_done, transfers, size)
         self._publisher.publish_singles(transfers.payloads, done)
 
-    def _singles_done(self, transfers: Transfers, indexes: Sequence[int], error: HubError | None) -> None:
+    def _singles_done(self, transfers: Transfers, size: int, indexes: Sequence[int], error: HubError | None) -> None:
         payloads = transfers.payloads
-        done = payloads if len(indexes) == len(payloads) else [payloads[index] for index in indexes]
-        self._client.count_in_flight(-sum(map(len, done)))
+        if len(indexes) < len(payloads):
+            size = sum(len(payloads[index]) for index in indexes)
+        self._client.count_in_flight(-size)
         for first, last in _consecutive(indexes):
             self._answer(transfers.first_id + first, transfers.first_id + last, transfers.settled, error)
         self._completions.afterwards(self._client.flush)

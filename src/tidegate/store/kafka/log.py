@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 IDLE_S = 1.0
 """How long the running maximum does not change before a marker is written for those who wait for it."""
 TAIL_BYTES = 4 << 20
+_TAIL_KEPT_S = 30.0
+"""How long after a read the last events are kept for the next one."""
 _KNOWN_MAXIMA = 256
 _FAR_BEHIND = 10_000
 """From how many records on it takes less to look up where a partition ends than to read them."""
@@ -80,8 +82,10 @@ class KafkaLog:
         self.located_at_s = 0.0
         self._end = 0
         self._tail: deque[EventBatch] = deque()
+        self._tail_sizes: deque[int] = deque()
         self._tail_starts: list[int] = []
         self._tail_from = 0
+        self._read_at_s = -_TAIL_KEPT_S
         self._tail_bytes = 0
         self._tail_untranslated: dict[int, RecordBatch] = {}
         self._maxima: dict[int, int] = {}
@@ -245,7 +249,11 @@ class KafkaLog:
             self._store.grown(self)
 
     def _take_own(self, sent: InFlight, base_offset: int, append_time_ms: int) -> bool:
-        """Show what was just appended, unless other records lie before it; those are fetched first."""
+        """Show what was just appended, unless other records lie before it; those are fetched first.
+
+        The events are kept for readers, if there are any lately. Otherwise they would push what publishers send next
+        out of the processor's cache.
+        """
         self._end = max(self._end, base_offset + sent.total)
         if base_offset != self.position or any(append.batch is not None for append in sent.appends):
             return False
@@ -254,16 +262,29 @@ class KafkaLog:
         self.position = base_offset + sent.total
         if not sent.appends:
             return False
-        self._show(EventBatch(base_offset, self._floor_ms, range(base_offset, self.position), sent.events))
+        if self.is_watched or time.monotonic() - self._read_at_s < _TAIL_KEPT_S:
+            self._show(EventBatch(base_offset, self._floor_ms, range(base_offset, self.position), sent.events))
+        else:
+            self._last, self._last_time_ms = self.position - 1, self._floor_ms
+            self._forget_tail()
         return True
 
+    def _forget_tail(self) -> None:
+        """Have events fetched that lie before the position."""
+        self._tail_from = self.position
+        self._tail_bytes = 0
+        for kept in (self._tail, self._tail_sizes, self._tail_starts, self._tail_untranslated):
+            kept.clear()
+
     def _show(self, batch: EventBatch, untranslated: RecordBatch | None = None) -> None:
+        size = sum(map(len, batch.events))
         if untranslated is not None:
             self._tail_untranslated[batch.base_sequence_number] = untranslated
-            self._tail_bytes += len(untranslated.data)
+            size += len(untranslated.data)
         self._tail.append(batch)
+        self._tail_sizes.append(size)
         self._tail_starts.append(batch.base_sequence_number)
-        self._tail_bytes += sum(map(len, batch.events))
+        self._tail_bytes += size
         while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
             self._drop_oldest()
         self._last = batch.base_sequence_number + len(batch.events) - 1
@@ -305,11 +326,7 @@ class KafkaLog:
             self._begin, self.position, self._end, self._floor_ms = begin, end, end, floor_ms
             grown = last > self._last
             self._last, self._last_time_ms = last, last_time_ms
-            self._tail_from = end
-            self._tail.clear()
-            self._tail_starts.clear()
-            self._tail_untranslated.clear()
-            self._tail_bytes = 0
+            self._forget_tail()
             listeners = self._listeners if grown else ()
         for listener in listeners:
             call(listener)
@@ -364,8 +381,8 @@ class KafkaLog:
     def _drop_oldest(self) -> None:
         dropped = self._tail.popleft()
         del self._tail_starts[0]
-        untranslated = self._tail_untranslated.pop(dropped.base_sequence_number, None)
-        self._tail_bytes -= sum(map(len, dropped.events)) + (0 if untranslated is None else len(untranslated.data))
+        self._tail_untranslated.pop(dropped.base_sequence_number, None)
+        self._tail_bytes -= self._tail_sizes.popleft()
         self._tail_from = dropped.base_sequence_number + len(dropped.events)
 
     def note_begin(self, begin: int) -> None:
@@ -415,6 +432,7 @@ class KafkaLog:
 
     def _from_tail(self, sequence_number: int, max_events: int) -> Stretch | None:
         """Return batches from the one with a number on, if it is among the last ones; None if it has to be fetched."""
+        self._read_at_s = time.monotonic()
         with self._lock:
             sequence_number = max(sequence_number, self._begin)  # what was deleted may still be held here
             if sequence_number > self._last:
