@@ -39,7 +39,13 @@ def filled(batches: list[tuple[int, int]]) -> tuple[SimulatedPartition, list[tup
 
 def opened(partition: SimulatedPartition) -> KafkaLog:
     log = KafkaLog(
-        SimpleNamespace(cluster=partition, wake=lambda log: None, forget=lambda log: None, wait=asyncio.run),
+        SimpleNamespace(
+            cluster=partition,
+            producer=(1, 0),
+            wake=lambda log: None,
+            forget=lambda log: None,
+            wait=asyncio.run,
+        ),
         WHERE,
         "id",
     )
@@ -173,3 +179,25 @@ def test_limits_of_a_read() -> None:
     assert flat(asyncio.run(log.read(0, max_events=6))) == expected[:6]
     assert flat(asyncio.run(log.read(0, max_bytes=0))) == expected[:1]
     assert asyncio.run(log.read(8)) == []
+
+
+def test_events_are_kept_only_for_those_who_read_and_are_the_same_either_way() -> None:
+    partition, expected = filled([(5, 2)])
+    log = opened(partition)
+
+    def append(events: list[bytes]) -> None:
+        log.append(events, lambda result: None)
+        sent = log.next_batch()
+        assert sent is not None
+        first = partition.append(sent.encoded, 6)
+        log.acknowledged(first, 6)
+        expected.extend((first + index, 6, event) for index, event in enumerate(events))
+
+    append([b"a", b"b"])
+    assert log.read_cached(2) is None
+    assert flat(log.read_batches(0)) == expected
+    append([b"c"])
+    kept = log.read_cached(4)
+    assert kept is not None
+    assert flat(kept) == expected[4:]
+    assert flat(log.read_batches(0)) == expected
