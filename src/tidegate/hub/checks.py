@@ -94,7 +94,7 @@ def check_events(events: Sequence[bytes]) -> bool:
 def _begin_alike(events: Sequence[bytes], start: int) -> bool:
     """Return whether all events are what the first, valid one is up to `start`, and then data that fills them.
 
-    No event is looked at by itself: there are as many combinations of a beginning and a length as there are lengths.
+    Each combination of a beginning and a length is checked once, and there are as many as there are lengths.
     """
     first = events[0]
     head = first[start : start + 4]
