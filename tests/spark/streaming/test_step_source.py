@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from tests.patience import PATIENCE_S
 from tests.spark.streaming.test_steps import Run
+from tidegate.spark.streaming import step_source
 from tidegate.spark.streaming.step_source import Part, StepFolder, StepsLost, StepSource, StepState, in_groups
 
 SCHEMA = StructType([StructField("n", LongType())])
@@ -290,3 +291,12 @@ def test_wherever_both_sides_end_each_row_arrives_once(
     while spark.take_batch():
         pass
     assert spark.rows() == rows
+
+
+def test_columns_are_those_of_utc_in_every_version_of_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = StructType([StructField("at", TimestampType())])
+    expected = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    assert step_source._in_utc(columns) == expected
+    # As 4.0 and 4.1 have it.
+    monkeypatch.setattr(step_source, "to_arrow_schema", lambda schema, timestamp_utc=True: expected)
+    assert step_source._in_utc(columns) == expected

@@ -25,6 +25,7 @@ The classes travel to Spark's processes by value: those need PySpark, PyArrow an
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import sys
@@ -334,7 +335,7 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, PartsOfTask):
             # If there is nothing to read, Spark passes a partition of its own making.
             return
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = _in_utc(self._schema)
         for part in partition.parts:
             yield from _with_columns(part.read(), schema).to_batches()
 
@@ -384,6 +385,13 @@ def in_groups(parts: Sequence[Part], most: int) -> list[list[Part]]:
         groups.setdefault(min(most - 1, reached * most // max(1, whole)), []).append(part)
         reached += part.length
     return [groups[number] for number in sorted(groups)]
+
+
+def _in_utc(schema: StructType) -> pa.Schema:
+    """Return the columns of a stream as Arrow has them, times in UTC."""
+    # Before 4.2 PySpark has no such argument, and no other time zone.
+    has_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if has_zone else to_arrow_schema(schema)
 
 
 def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
