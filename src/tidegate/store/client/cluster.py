@@ -96,8 +96,6 @@ class Cluster:
         self._is_closed = False
         self.cluster_id = ""
         self.controller: int | None = None
-        self.heard_at_s = 0.0
-        """When a broker answered last, by the monotonic clock."""
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
@@ -136,9 +134,7 @@ class Cluster:
     ) -> Message:
         """Send a request to one broker and return its answer. Raises KafkaError."""
         connection = await self.connection(node, purpose)
-        answer = await connection.request(api, values, timeout_s=timeout_s, most=most, client_id=client_id)
-        self.heard_at_s = time.monotonic()
-        return answer
+        return await connection.request(api, values, timeout_s=timeout_s, most=most, client_id=client_id)
 
     def close_connections(self, purpose: str) -> None:
         """Close the connections that have a purpose."""
@@ -158,9 +154,7 @@ class Cluster:
             connection = None
             try:
                 connection = await Connection.open(self.settings, host, port)
-                answer = await connection.request(api, values)
-                self.heard_at_s = time.monotonic()
-                return answer
+                return await connection.request(api, values)
             except (Unreachable, LoginRefused) as error:
                 failures.append(error)
             finally:

@@ -179,10 +179,6 @@ class Connection(asyncio.BufferedProtocol):
         """Return the last version of a request that the broker knows, -1 if it knows none."""
         return self._versions.get(api, (-1, -1))[1]
 
-    def knows(self, api: Api) -> bool:
-        """Return whether the broker knows a request."""
-        return api in self._versions
-
     # -- what arrives
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
