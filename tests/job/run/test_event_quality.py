@@ -7,7 +7,8 @@ from collections import Counter
 from tidegate.connectors.model.events import PartitionEnd
 from tidegate.connectors.model.metrics import INPUT_EVENTS, DataError
 from tidegate.job import Step
-from tidegate.job.run.event_quality import FEWEST_EVENTS, EventQuality
+from tidegate.job.run.event_quality import EventQuality
+from tidegate.job.runtime.data_error_tally import FEWEST_EVENTS
 from tidegate.job.runtime.step import TimelineState
 from tidegate.ordering import Carry
 

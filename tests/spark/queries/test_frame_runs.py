@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -142,3 +143,17 @@ def test_a_large_run_travels_in_rows_that_are_not() -> None:
     assert {label for batch in sent for label in batch.column("label").to_pylist()} == {7}
     ((_, back),) = merged_runs(iter(sent), NUMBERED)
     assert back.equals(rows)
+
+
+@pytest.mark.parametrize("partitions", [3, 1000])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_rows_are_ordered_by_partition_and_key_and_keep_their_order_if_they_tie(
+    partitions: int, shuffled: bool
+) -> None:
+    dice = np.random.default_rng(1)
+    keys = np.sort(dice.integers(0, 500, 2000))
+    codes = dice.integers(0, partitions, 2000)
+    if shuffled:
+        keys = dice.permutation(keys)
+    expected = sorted(range(2000), key=lambda row: (codes[row], keys[row], row))
+    assert frame_runs._by_keys(codes, keys).tolist() == expected

@@ -12,18 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tidegate.connectors.model.metrics import DATA_ERRORS_FILE, INPUT_EVENTS, SPLIT_GROUP, DataError
-from tidegate.job.runtime.batch import PROBLEMS
+from tidegate.job.runtime.data_error_tally import FEWEST_EVENTS, LEFT_OUT, share_of_events
 from tidegate.job.runtime.step import Step
-from tidegate.ordering import DATA_ERRORS, INVALID_KEY, INVALID_TIMESTAMP
-
-FEWEST_EVENTS = 1_000
-"""A share of fewer events says little while the run lasts; at its end it is of all there were."""
-
-_LEFT_OUT = frozenset(
-    [DATA_ERRORS[INVALID_TIMESTAMP], DATA_ERRORS[INVALID_KEY], *(kind for kind, _ in PROBLEMS.values())]
-)
-"""The kinds that `INPUT_EVENTS` does not count."""
-_LONGEST_EXAMPLE = 100
 
 
 class EventQuality:
@@ -48,7 +38,7 @@ class EventQuality:
             if not name or kind == SPLIT_GROUP:
                 continue
             self._errors[name, kind] += count
-            if kind in _LEFT_OUT:
+            if kind in LEFT_OUT:
                 self._events[name] += count
         for sample in step.data_errors:
             self._samples.setdefault((sample.input, sample.kind), sample)
@@ -67,13 +57,5 @@ class EventQuality:
             yield self._warning(name, kind, count, events)
 
     def _warning(self, name: str, kind: str, count: int, events: int) -> str:
-        sample = self._samples.get((name, kind))
-        what = kind if sample is None else f"{kind} ({sample.message})"
-        example = "" if sample is None else " ".join(sample.example.split())
-        if len(example) > _LONGEST_EXAMPLE:
-            example = f"{example[:_LONGEST_EXAMPLE]}…"
-        shown = f"; for example event {sample.sequence_number}: {example}" if sample is not None and example else ""
-        return (
-            f"input '{name}': {count:,} of {events:,} events ({100 * count // max(1, events)} %) were adjusted or "
-            f"rejected: {what}{shown}. {DATA_ERRORS_FILE} in the state folder has samples of each kind"
-        )
+        shown = share_of_events(f"input '{name}'", kind, count, events, self._samples.get((name, kind)))
+        return f"{shown}. {DATA_ERRORS_FILE} in the state folder has samples of each kind"

@@ -15,13 +15,21 @@ from typing import Any
 
 from tidegate.connectors.model.metrics import DATA_ERRORS_FILE, RUNTIME_ERROR, SPLIT_GROUP, DataError, DataErrorLog
 from tidegate.engine import Problem
+from tidegate.job.runtime.batch import PROBLEMS
 from tidegate.job.runtime.step import Step
-from tidegate.ordering import DATA_ERRORS, EARLY, LATE, OUT_OF_ORDER, format_time
+from tidegate.ordering import DATA_ERRORS, EARLY, INVALID_KEY, INVALID_TIMESTAMP, LATE, OUT_OF_ORDER, format_time
 
 POLICY_KINDS = frozenset(DATA_ERRORS[reason] for reason in (EARLY, LATE, OUT_OF_ORDER))
 """What the event-ordering policy adjusts or drops, as it was asked to. All other kinds are errors."""
 KINDS = (*dict.fromkeys(problem.data_error_type for problem in Problem), *DATA_ERRORS.values(), RUNTIME_ERROR)
 """Every kind of data error that a run without outputs can have."""
+FEWEST_EVENTS = 1_000
+"""A share of fewer events says little, unless they are all."""
+LEFT_OUT = frozenset(
+    [DATA_ERRORS[INVALID_TIMESTAMP], DATA_ERRORS[INVALID_KEY], *(kind for kind, _ in PROBLEMS.values())]
+)
+"""The kinds whose events are not among those that the metric `INPUT_EVENTS` counts."""
+_LONGEST_EXAMPLE = 100
 _SPELLED = {kind.lower(): kind for kind in KINDS}
 _LONGEST_SAMPLE = 200
 _MOST_SAMPLES = 100
@@ -180,3 +188,19 @@ def undeclared(counts: Sequence[DataErrorCount], declared: Mapping[str, int]) ->
             found.append(f"data errors: expected {kind} {expected:,}, got none")
         found += [f"data errors: expected {kind} {expected:,}, got {one}" for one in of_kind]
     return found
+
+
+def share_of_events(where: str, kind: str, count: int, events: int, sample: DataError | None) -> str:
+    """Return a sentence, without its full stop, about a kind of data error that concerns many events.
+
+    Args:
+        where: the input, and the partition if only its events are counted.
+        count: of the events with the error, among ``events``.
+    """
+    what = kind if sample is None else f"{kind} ({sample.message})"
+    example = "" if sample is None else " ".join(sample.example.split())
+    if len(example) > _LONGEST_EXAMPLE:
+        example = f"{example[:_LONGEST_EXAMPLE]}…"
+    shown = f"; for example event {sample.sequence_number}: {example}" if sample is not None and example else ""
+    percent = 100 * count // max(1, events)
+    return f"{where}: {count:,} of {events:,} events ({percent} %) were adjusted or rejected: {what}{shown}"

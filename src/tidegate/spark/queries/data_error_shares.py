@@ -13,18 +13,10 @@ from dataclasses import dataclass
 
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.metrics import INPUT_EVENTS, SPLIT_GROUP, DataError
-from tidegate.job.runtime.batch import PROBLEMS, RangeResult
+from tidegate.job.runtime.batch import RangeResult
+from tidegate.job.runtime.data_error_tally import FEWEST_EVENTS, LEFT_OUT, share_of_events
 from tidegate.job.runtime.emission import Timeline
-from tidegate.ordering import DATA_ERRORS, INVALID_KEY, INVALID_TIMESTAMP
 
-FEWEST_EVENTS = 1_000
-"""A share of fewer events says little, unless they are all."""
-
-_LEFT_OUT = frozenset(
-    [DATA_ERRORS[INVALID_TIMESTAMP], DATA_ERRORS[INVALID_KEY], *(kind for kind, _ in PROBLEMS.values())]
-)
-"""The kinds that `INPUT_EVENTS` does not count."""
-_LONGEST_EXAMPLE = 100
 _logger = logging.getLogger(__name__)
 
 
@@ -62,7 +54,7 @@ class DataErrorCount:
         for kind, count in result.data_error_counts.items():
             if kind != SPLIT_GROUP:
                 self._errors[kind] += count
-                self._events += count if kind in _LEFT_OUT else 0
+                self._events += count if kind in LEFT_OUT else 0
         for sample in result.data_errors:
             self._samples.setdefault(sample.kind, sample)
 
@@ -88,14 +80,6 @@ class DataErrorCount:
 
     def _sentence(self, kind: str, count: int) -> str:
         name, partition = self._timeline
-        sample = self._samples.get(kind)
-        what = kind if sample is None else f"{kind} ({sample.message})"
-        example = "" if sample is None else " ".join(sample.example.split())
-        if len(example) > _LONGEST_EXAMPLE:
-            example = f"{example[:_LONGEST_EXAMPLE]}…"
-        shown = f"; for example event {sample.sequence_number}: {example}" if sample is not None and example else ""
-        return (
-            f"input '{name}', partition {partition}: {count:,} of {self._events:,} events "
-            f"({100 * count // self._events} %) were adjusted or rejected: {what}{shown}. tidegate.spark.rejected(…) "
-            "returns those that were rejected."
-        )
+        where = f"input '{name}', partition {partition}"
+        shown = share_of_events(where, kind, count, self._events, self._samples.get(kind))
+        return f"{shown}. tidegate.spark.rejected(…) returns those that were rejected."
