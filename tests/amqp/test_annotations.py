@@ -71,6 +71,16 @@ def test_a_run_is_annotated_as_its_events_one_by_one(events: list[bytes]) -> Non
     ]
 
 
+def test_a_run_without_any_annotations_is_annotated_as_its_events_one_by_one() -> None:
+    body = b"\x00\x53\x75\xa0\x01x"
+    header, properties = b"\x00\x53\x70\xc0\x02\x01\x41", b"\x00\x53\x73\xc0\x03\x01\xa1\x00"
+    events = [body, header + body, properties + body, body, header + properties + body]
+    offsets = [0, 9, 10, 11, 2**40]
+    assert annotate_run(events, 2**33, offsets, 1234) == [
+        annotate(event, 2**33 + index, str(offsets[index]), 1234) for index, event in enumerate(events)
+    ]
+
+
 @given(published(), text)
 def test_a_partition_key_of_the_hub_takes_the_place_of_the_clients(encoded: bytes, key: str) -> None:
     found = annotated(encoded, partition_key=key, extra={"x-opt-publisher": "p"}).message_annotations

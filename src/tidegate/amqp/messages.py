@@ -317,6 +317,12 @@ _OFFSET_ENTRY = b"\xa3\x0cx-opt-offset\xa1"
 _ENQUEUED_TIME_ENTRY = b"\xa3\x13x-opt-enqueued-time\x83"
 _FIXED_SIZE = len(_SEQUENCE_NUMBER_ENTRY) + 8 + len(_OFFSET_ENTRY) + 1 + len(_ENQUEUED_TIME_ENTRY) + 8
 _HUB_SECTION = struct.Struct(">4sII24sq15sB")
+_MAP32 = b"\x00\x53\x72\xd1"
+"""The beginning of a message annotations section."""
+_NUMBER_AT = 12 + len(_SEQUENCE_NUMBER_ENTRY)
+"""Where the sequence number is in that section."""
+_LATER_SECTIONS = tuple(bytes((0x00, 0x53, code)) for code in range(MESSAGE_ANNOTATIONS + 1, FOOTER + 1))
+"""How a message begins that has neither header nor annotations."""
 _EMPTY_MAP32 = b"\x00\x00\x00\x04\x00\x00\x00\x00"
 _TWO_U32 = struct.Struct(">II")
 _I64 = struct.Struct(">q")
@@ -362,9 +368,32 @@ def annotate_run(
 ) -> list[bytes]:
     """Annotate events with consecutive sequence numbers and one enqueued time, faster than one by one."""
     time_entry = _time_entry(enqueued_time_ms)
+    if not _has_more(b"".join(events), 0):
+        return _prefixed(events, first_sequence_number, offsets, time_entry)
     run = []
     for sequence_number, (event, offset) in enumerate(zip(events, offsets, strict=True), first_sequence_number):
         run.append(_insert(_cut(event, _HUB_NAMES), sequence_number, b"%d" % offset, time_entry))
+    return run
+
+
+def _prefixed(
+    events: Sequence[bytes], first_sequence_number: int, offsets: Sequence[int], time_entry: bytes
+) -> list[bytes]:
+    """Annotate events of which none has annotations: where one begins with a later section, they go in front of it."""
+    run: list[bytes] = []
+    digits = 0
+    for sequence_number, (event, offset) in enumerate(zip(events, offsets, strict=True), first_sequence_number):
+        if not event.startswith(_LATER_SECTIONS) or len(event) < 4:
+            run.append(_insert(_cut(event, _HUB_NAMES), sequence_number, b"%d" % offset, time_entry))
+            continue
+        text = b"%d" % offset
+        if len(text) != digits:
+            digits = len(text)
+            size = 4 + _FIXED_SIZE + digits
+            begin = _HUB_SECTION.pack(_MAP32, size, 6, _SEQUENCE_NUMBER_ENTRY, 0, _OFFSET_ENTRY, digits)
+            before, after = begin[:_NUMBER_AT], begin[_NUMBER_AT + 8 :]
+            pack = struct.Struct(f">{len(before)}sq{len(after)}s{digits}s{len(time_entry)}s").pack
+        run.append(pack(before, sequence_number, after, text, time_entry) + event)
     return run
 
 
@@ -408,7 +437,7 @@ def _insert(cut: _Cut, sequence_number: int, offset: bytes, time_entry: bytes) -
     before, kept, kept_items, after = cut
     size = len(offset)
     section = _HUB_SECTION.pack(
-        b"\x00\x53\x72\xd1",
+        _MAP32,
         4 + _FIXED_SIZE + size + len(kept),
         6 + kept_items,
         _SEQUENCE_NUMBER_ENTRY,
