@@ -10,11 +10,19 @@ INTO results
 FROM tolls TIMESTAMP BY entry_time
 GROUP BY booth, TumblingWindow(second, 5)`;
 
+/** Write a query by keyboard. On a busy machine the editor may lose its caret between two keys, so it is read and written again. */
 async function write(page, query) {
-  if (!(await page.evaluate(() => document.activeElement.id === "query-editor"))) await page.reach("Query", "#query-editor");
-  await page.keyboard.press("Control+A");
-  await page.keyboard.press("Delete");
-  await page.keyboard.type(query.replaceAll("\n", " "));
+  const wanted = query.replaceAll("\n", " ");
+  let found;
+  for (let turn = 0; turn < 5; turn++) {
+    if (!(await page.evaluate(() => document.activeElement.id === "query-editor"))) await page.reach("Query", "#query-editor");
+    await page.keyboard.press("Control+A");
+    await page.keyboard.press("Delete");
+    await page.keyboard.type(wanted);
+    found = (await page.locator("#query-editor").innerText()).trim();
+    if (found === wanted.trim()) return;
+  }
+  throw new Error(`the editor holds ${found}, not ${wanted}`);
 }
 
 // From a new job to a deleted one, all that a job needs is done without a mouse: here, in its query, where it starts, at the end.
