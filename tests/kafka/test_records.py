@@ -24,6 +24,7 @@ from tidegate.kafka.records import (
     parse_batch,
     parse_batches,
     rebase,
+    values_alike,
 )
 
 times = st.integers(0, 2**45)
@@ -230,3 +231,33 @@ def test_records_that_are_alike_are_encoded_to_the_same_bytes(count: int, header
     values = [b"x" * sizes[number % len(sizes)] for number in range(count)]
     expected = encode(values, timestamps_ms=[7] * count, headers=[headers] * count, producer=(5, 1, 9))
     assert encode_alike(values, timestamp_ms=7, headers=headers, producer=(5, 1, 9)) == expected
+    if headers:
+        assert values_alike(parse_batch(expected), headers) == values
+
+
+AMQP = (("amqp", None),)
+
+
+@given(st.lists(st.binary(max_size=300) | st.integers(0, 70_000).map(bytes), min_size=1, max_size=100))
+def test_values_of_records_that_are_alike_are_those_of_decoded_ones(values: list[bytes]) -> None:
+    batch = parse_batch(encode_alike(values, timestamp_ms=7, headers=AMQP, producer=(5, 1, 9)))
+    found = values_alike(batch, AMQP)
+    assert found == (None if any(b"\x02\x08amqp\x01" in value for value in values) else decode(batch).values)
+
+
+@given(record_lists | st.lists(st.tuples(st.just(7), st.none(), some_bytes, st.just(list(AMQP))), min_size=1))
+def test_values_of_other_records_are_decoded_ones_or_not_known(some: list[Record]) -> None:
+    batch = parse_batch(encoded(some))
+    found = values_alike(batch, AMQP)
+    columns = decode(batch)
+    if found is not None:
+        assert found == columns.values
+        assert all(headers == AMQP for headers in columns.headers)
+        assert all(key is None for key in columns.keys)
+
+
+def test_a_value_that_holds_the_bytes_of_the_headers_is_left_to_the_decoder() -> None:
+    values = [b"a", b"\x02\x08amqp\x01", b"b"]
+    assert (
+        values_alike(parse_batch(encode_alike(values, timestamp_ms=7, headers=AMQP, producer=(5, 1, 9))), AMQP) is None
+    )

@@ -514,6 +514,73 @@ def encode_alike(
     return b"".join((_UNCHECKED.pack(0, length, -1, MAGIC, extend(crc32c(checked), body)), checked, body))
 
 
+def values_alike(
+    batch: RecordBatch, headers: Sequence[Header], max_bytes: int = DEFAULT_MAX_RECORDS_BYTES
+) -> list[bytes] | None:
+    """Return the values of a batch as `encode_alike` writes it, several times as fast as `decode`.
+
+    The bytes of the headers separate the records, and the length of what lies between them gives the value's. All in
+    front of a value is compared with what it must be.
+
+    Args:
+        batch: The batch.
+        headers: The headers that its records must have.
+        max_bytes: The most bytes its records may have when decompressed.
+
+    Returns:
+        The values; None if the batch differs anywhere, or a value holds the bytes of the headers.
+
+    Raises:
+        BatchTooLarge, BatchCorrupt: See `records_bytes`.
+    """
+    count = batch.count
+    if count != batch.last_offset_delta + 1:
+        return None
+    ending = _encoded_headers(headers)
+    parts = records_bytes(batch, max_bytes).split(ending)
+    if len(parts) != count + 1 or parts.pop():
+        return None
+    values: list[bytes] = []
+    for width, stop in enumerate(_OFFSETS_OF_WIDTH, 1):
+        fronts = _fronts(ending, width)
+        first = len(values)
+        places = _KNOWN[first:stop] if stop <= _KNOWN_END else map(_encoded, range(first, stop))
+        for part, place in zip(parts[first:stop], places, strict=False):
+            before, after, start = fronts[len(part)]
+            if not part.startswith(before + place + after):
+                return None
+            values.append(part[start:])
+    return values if len(values) == count else None
+
+
+class _Fronts(dict[int, tuple[bytes, bytes, int]]):
+    """What a record begins with, by its length without headers: before and after its offset; and where its value is."""
+
+    def __init__(self, ending: bytes, width: int) -> None:
+        self._ending, self._width = ending, width
+
+    def __missing__(self, size: int) -> tuple[bytes, bytes, int]:
+        found = self._front(size)
+        if size < _KNOWN_END:
+            self[size] = found
+        return found
+
+    def _front(self, size: int) -> tuple[bytes, bytes, int]:
+        for number_bytes in range(2, 11):  # those of the record's length and the value's together
+            value = size - number_bytes - 3 - self._width
+            if value < 0:
+                break
+            after = b"\x01" + _encoded(value)
+            # attributes, time, offset, no key, length of the value, value, headers
+            before = _encoded(2 + self._width + len(after) + value + len(self._ending)) + b"\x00\x00"
+            if len(before) + self._width + len(after) + value == size:
+                return before, after, size - value
+        return b"\x00" * (size + 1), b"", 0  # longer than any record of this length
+
+
+_fronts = lru_cache(maxsize=16)(_Fronts)
+
+
 def _encode_records(
     values: Sequence[bytes | None],
     timestamps_ms: Sequence[int],

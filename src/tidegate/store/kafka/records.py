@@ -23,7 +23,16 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from tidegate.kafka.records import BatchError, Columns, RecordBatch, decode, encode, encode_alike, parse_batches
+from tidegate.kafka.records import (
+    BatchError,
+    Columns,
+    RecordBatch,
+    decode,
+    encode,
+    encode_alike,
+    parse_batches,
+    values_alike,
+)
 from tidegate.kafka.translation import event_of
 from tidegate.log import EventBatch
 
@@ -111,6 +120,8 @@ def read_records(
             offset = batch.next_offset
             continue
         marker = None
+        if values is None:
+            values = values_alike(batch, MESSAGE)
         if values is not None:
             batches += _from(offset, EventBatch(batch.base_offset, floor_ms, range(0), values))
             offset = batch.next_offset
