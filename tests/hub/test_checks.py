@@ -94,6 +94,20 @@ def can_be_delivered(event: bytes) -> bool:
     return bool(event)
 
 
+@pytest.fixture
+def taken_apart(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The events that were walked through section by section."""
+    found: list[bytes] = []
+    walk = checks._walk
+
+    def counted(event: bytes) -> tuple[int, bool]:
+        found.append(event)
+        return walk(event)
+
+    monkeypatch.setattr(checks, "_walk", counted)
+    return found
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_whole_messages_pass(shape: Any) -> None:
     check_event(encode_message(shape))
@@ -236,16 +250,8 @@ def test_annotations_are_found_behind_events_without() -> None:
 @pytest.mark.parametrize("key", [{}, {"x-opt-partition-key": "key"}])
 @pytest.mark.parametrize("number_first", [True, False])
 def test_events_that_differ_in_their_producers_number_are_taken_apart_once(
-    key: dict[str, Any], number_first: bool, monkeypatch: pytest.MonkeyPatch
+    key: dict[str, Any], number_first: bool, taken_apart: list[bytes]
 ) -> None:
-    taken_apart: list[bytes] = []
-    walk = checks._walk
-
-    def counted(event: bytes) -> tuple[int, bool]:
-        taken_apart.append(event)
-        return walk(event)
-
-    monkeypatch.setattr(checks, "_walk", counted)
     events = []
     for number in range(1_000, 1_100):  # a number below 128 is encoded in one byte
         numbered = {PRODUCER_SEQUENCE_NUMBER: Int(number)}
@@ -272,14 +278,6 @@ def test_one_bad_event_among_many_that_begin_alike_is_found(body: bytes, key: st
     assert check_events(events)
 
 
-def test_many_events_that_begin_alike_are_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken_apart: list[bytes] = []
-    walk = checks._walk
-
-    def counted(event: bytes) -> tuple[int, bool]:
-        taken_apart.append(event)
-        return walk(event)
-
-    monkeypatch.setattr(checks, "_walk", counted)
+def test_many_events_that_begin_alike_are_taken_apart_once(taken_apart: list[bytes]) -> None:
     assert not check_events([message(b"x" * size) for size in range(1, 200)])
     assert len(taken_apart) == 1
