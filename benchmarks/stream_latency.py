@@ -32,7 +32,7 @@ from tidegate.spark import stream
 PARTITIONS = 4
 WARM_UP = 15
 APART_S = 0.4
-IDLE_S = 10
+REST_S, IDLE_S = 10, 30
 
 
 def processor_s(pid: int) -> float:
@@ -89,10 +89,12 @@ def main(events: int = 50, sockets: str = "unix") -> None:
                 began = time.perf_counter()
                 query.processAllAvailable()
                 all_s.append(time.perf_counter() - began)
+            time.sleep(REST_S)
             pids = [os.getpid(), *below(os.getpid())]
-            before = sum(map(processor_s, pids))
+            before = {pid: processor_s(pid) for pid in pids}
             time.sleep(IDLE_S)
-            idle = (sum(map(processor_s, pids)) - before) / IDLE_S
+            # Spark ends workers that have nothing to do.
+            idle = sum(max(0.0, processor_s(pid) - before[pid]) for pid in pids) / IDLE_S
             query.stop()
             spark.stop()
     print(f"{'':36}{'median ms':>10}{'p95 ms':>10}")

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,39 @@ class Spark:
             raise Killed
 
 
+def reader_of(run: Run, monkeypatch: pytest.MonkeyPatch, *, until_end: str = "false", **replaced: Any) -> Any:
+    """Return a reader for which names of its module are replaced."""
+    options = {"path": str(run.folder.path), "run": "run", "untilEnd": until_end, "waits": "true", "tasks": "2"}
+    reader = StepSource(options).streamReader(SCHEMA)
+    for name, value in replaced.items():
+        # A copy that was made by value gives the class its own functions, which do not look in the module.
+        monkeypatch.setitem(type(reader).latestOffset.__globals__, name, value)
+    return reader
+
+
+class Clock:
+    """Stands for `time`, and passes only while somebody sleeps.
+
+    Attributes:
+        then: called at the first pause.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.pauses_s: list[float] = []
+        self.then: Callable[[], object] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        if not self.pauses_s:
+            self.then()
+        self.pauses_s.append(seconds)
+        self.now_s += seconds
+        assert self.now_s < 60, "nothing ends the wait"
+
+
 def ended(run: Run, failure: str = "") -> None:
     run.delivery.end(run.folder, failure)
 
@@ -127,10 +161,7 @@ def test_spark_is_not_kept_waiting_while_somebody_waits_for_it_to_have_written_e
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path)
-    reader = StepSource(
-        {"path": str(run.folder.path), "run": "run", "untilEnd": "false", "waits": "true", "tasks": "2"}
-    ).streamReader(SCHEMA)
-    monkeypatch.setattr("tidegate.spark.streaming.step_source._LONGEST_WAIT_S", 10 * PATIENCE_S)
+    reader = reader_of(run, monkeypatch, _LONGEST_WAIT_S=10 * PATIENCE_S)
     asking = threading.Thread(target=reader.latestOffset, args=[reader.initialOffset()], daemon=True)
     asking.start()
     with run.delivery.awaited():
@@ -140,6 +171,51 @@ def test_spark_is_not_kept_waiting_while_somebody_waits_for_it_to_have_written_e
         run.output.commit()
         assert run.folder.state() == StepState("run", "j", 1, awaited=True)
     assert run.folder.state() == StepState("run", "j", 1)
+
+
+def test_an_idle_stream_looks_seldom_and_reads_the_state_only_when_it_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    clock = Clock()
+    reader = reader_of(run, monkeypatch, time=clock)
+    read: list[StepState | None] = []
+    state_of = StepFolder.state
+
+    def counted(folder: StepFolder) -> StepState | None:
+        read.append(state_of(folder))
+        return read[-1]
+
+    monkeypatch.setattr(StepFolder, "state", counted)
+    start, asked = reader.initialOffset(), 0
+    while clock.now_s < 30:
+        assert reader.latestOffset(start) == start
+        asked += 1
+    assert len(clock.pauses_s) < 30 * 50, "fifty times a second at most"
+    assert len(read) <= 2 * asked
+    run.write(7)
+    run.output.commit()
+    end = reader.latestOffset(start)
+    assert end == {"steps": 1, "journal": "j"}
+    del clock.pauses_s[:]
+    reader.latestOffset(end)
+    assert clock.pauses_s[0] < 0.005, "the next step may come soon"
+
+
+def test_a_state_that_was_replaced_unnoticed_is_read_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    clock = Clock()
+
+    def plan_a_step() -> None:
+        run.write(7)
+        run.output.commit()
+
+    clock.then = plan_a_step
+    reader = reader_of(run, monkeypatch, until_end="true", time=clock)
+    monkeypatch.setattr(StepFolder, "state_version", lambda folder: (1,))
+    assert reader.latestOffset(reader.initialOffset()) == {"steps": 1, "journal": "j"}
 
 
 def test_a_stream_fails_with_its_evaluation_after_what_that_has_planned(tmp_path: Path) -> None:

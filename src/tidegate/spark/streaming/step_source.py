@@ -49,7 +49,8 @@ FORMAT = "tidegate-steps"
 _PLAN = ".plan"
 _STATE, _TAKEN = "state", "taken"
 _LONGEST_WAIT_S = 0.2
-_FIRST_PAUSE_S, _PAUSE_GROWTH, _LONGEST_PAUSE_S = 0.002, 1.05, 0.01
+# An idle stream looks less and less often; a look finds out whether the state was replaced, and reads it only then.
+_FIRST_PAUSE_S, _PAUSE_GROWTH, _LONGEST_PAUSE_S = 0.002, 1.05, 0.025
 TASK_BYTES = 4 << 20
 """So many bytes are worth a task of their own."""
 
@@ -184,6 +185,19 @@ class StepFolder:
         """Note where the evaluation is."""
         self._write(_STATE, json.dumps(asdict(state)))
 
+    def state_version(self) -> tuple[int, ...]:
+        """Return what is another after the state was replaced, in nearly all cases; empty if there is none."""
+        try:
+            # Opened, because a client of NFS asks its server again only then.
+            file = os.open(self.path / _STATE, os.O_RDONLY)
+        except FileNotFoundError:
+            return ()
+        try:
+            status = os.fstat(file)
+        finally:
+            os.close(file)
+        return (status.st_ino, status.st_mtime_ns, status.st_size)
+
     def state(self) -> StepState | None:
         """Return what was noted; None if nothing was, or a crash has damaged it."""
         try:
@@ -255,6 +269,7 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = 0
         self._last: Offset = {"steps": 0}
         self._taken = -1
+        self._pause_s = _FIRST_PAUSE_S
 
     def initialOffset(self) -> Offset:
         """Return the offset before the first step."""
@@ -278,27 +293,34 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._planned if start is None else int(start["steps"])
         # PySpark before 4.2 asks an availableNow query once.
         once = start is None and self._until_end
-        began, pause_s, parent = time.monotonic(), _FIRST_PAUSE_S, os.getppid()
+        began, parent = time.monotonic(), os.getppid()
+        version: tuple[int, ...] | None = None
+        read_at, awaited = began, False
         while True:
-            state = self._folder.state()
-            awaited = False
-            if state is not None and state.run == self._run:
-                awaited = state.awaited
-                self._note_taken(begin)
-                if not state.failure or state.steps > begin:
-                    self._check(begin, state, start)
-                if state.steps > begin and (state.ended or not once):
-                    return _after(state)
-                if state.failure:
-                    raise RuntimeError(state.failure)
-                if state.ended:
-                    break
-            if not self._until_end and (awaited or not self._waits or time.monotonic() - began > _LONGEST_WAIT_S):
+            now, before = time.monotonic(), version
+            version = self._folder.state_version()
+            # The version may be the same by chance.
+            if version != before or now - read_at > _LONGEST_WAIT_S:
+                read_at, state = now, self._folder.state()
+                awaited = False
+                if state is not None and state.run == self._run:
+                    awaited = state.awaited
+                    self._note_taken(begin)
+                    if not state.failure or state.steps > begin:
+                        self._check(begin, state, start)
+                    if state.steps > begin and (state.ended or not once):
+                        self._pause_s = _FIRST_PAUSE_S
+                        return _after(state)
+                    if state.failure:
+                        raise RuntimeError(state.failure)
+                    if state.ended:
+                        break
+            if not self._until_end and (awaited or not self._waits or now - began > _LONGEST_WAIT_S):
                 break
             if os.getppid() != parent:
                 raise RuntimeError("Spark has ended")
-            time.sleep(pause_s)
-            pause_s = min(pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+            time.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
         return start or self._last
 
     def reportLatestOffset(self) -> Offset:
