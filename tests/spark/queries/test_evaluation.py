@@ -108,6 +108,33 @@ def test_a_dataframe_and_a_recorded_log_give_what_a_job_gives(spark: SparkSessio
     assert spark.conf.getAll == before
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        TWO_LEVELS.replace("BY t GROUP", "BY t OVER booth GROUP"),
+        pytest.param(
+            "SELECT System.Timestamp() AS t, booth, v, LAG(v) OVER (PARTITION BY booth LIMIT DURATION(minute, 1)) AS b "
+            "INTO result FROM input TIMESTAMP BY t OVER booth",
+            marks=pytest.mark.soak,
+        ),
+    ],
+    ids=["windows", "LAG"],
+)
+def test_timelines_of_substreams_give_what_a_job_gives(spark: SparkSession, tmp_path: Path, query: str) -> None:
+    given = readings()
+    path = recorded(tmp_path / "log.jsonl", given)
+    log = RecordedLog.from_file(path)
+    expected = rows_of_job(query, {"input": log}, ORDERING)
+    without = re.sub(r"TIMESTAMP BY t OVER \w+", "TIMESTAMP BY t", query)
+    assert without != query
+    assert expected != rows_of_job(without, {"input": log}, ORDERING), "the substreams make a difference"
+    of_frame = tidegate_spark.sql(
+        spark, query, inputs={"input": frame_of(spark, given)}, event_ordering=ORDERING, shards=3
+    )
+    of_log = tidegate_spark.sql(spark, query, inputs={"input": path}, event_ordering=ORDERING, shards=2)
+    assert collected(of_frame) == collected(of_log) == expected
+
+
 def test_columns_are_fields_with_their_types(spark: SparkSession, tmp_path: Path) -> None:
     given = [one for one in readings() if not isinstance(one["body"], str)]
     whole = [{**one, "body": {**one["body"], "v": int(one["body"]["v"] * 2)}} for one in given]

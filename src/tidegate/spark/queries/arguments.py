@@ -165,6 +165,12 @@ def _section(name: str, given: Any, caller: str) -> dict[str, Any] | InputSectio
             return _with_environment(name, given, caller)
         case Mapping():
             return _of_options(name, given, caller)
+        case DataFrame(isStreaming=True):
+            raise JobError(
+                f"{caller}: inputs['{name}'] is a streaming DataFrame, whose rows Spark cuts into batches in an order "
+                "that it does not keep; pass what it reads: the options of an event hub, a section of the job file "
+                "({'type': 'kafka', …}), or the path of a recorded log"
+            )
         case DataFrame() | EventsOfFrame():
             raise JobError(
                 f"{caller}: inputs['{name}'] is a DataFrame, and a query that runs reads a log: pass the options of an "
