@@ -380,7 +380,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/spark/test_stream_writer.py": (
         "spark/stream_run",
         "spark/streaming/result_tables",
-        "spark/streaming/sinks",
     ),
     "tests/spark/test_run.py": (
         "spark/places",
