@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from tidegate.connectors.model.errors import InputUnavailableError, UnavailableError
 from tidegate.connectors.model.metrics import WATERMARK_DELAY, DataErrorLog
-from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs import OutputCounts
-from tidegate.engine import Program, ResultRows
+from tidegate.engine import Program
 from tidegate.engine.sharding.keys import unspread
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
-from tidegate.job.run.deaths import Deaths
 from tidegate.job.run.event_quality import EventQuality
 from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.patient_placement import PatientPlacement
 from tidegate.job.run.placement_policy import CONFIGURED, MovePolicy, RebalancePolicy, RunLocation
 from tidegate.job.run.progress_report import ProgressReport, StepTimes
 from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
 from tidegate.job.run.status import StatusFile
-from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import (
     DriverPlacement,
-    Outcome,
-    Place,
     Placement,
-    Rebuilding,
     Runner,
-    ShardName,
     StateLost,
     WorkersLost,
 )
 from tidegate.job.runtime.rebuilding import Follower, can_follow
-from tidegate.job.runtime.sealing import SealedState, SealFolder
 from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, Timeline, gauges
-from tidegate.job.runtime.task import Task, local_runner
+from tidegate.job.runtime.task import local_runner
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
@@ -537,10 +529,10 @@ class _Run:
         parallelism = self._places.parallelism() if self._places.parallelism else self._settings.parallelism
         return StepSettings(self._most_events, parallelism=parallelism, counted=self._counted)
 
-    def _new_placement(self, reached: tuple[int, ...]) -> _PatientPlacement:
+    def _new_placement(self, reached: tuple[int, ...]) -> PatientPlacement:
         while True:
             try:
-                return _PatientPlacement(self._placement_for()(self._inputs.program), self._reading, self._deaths)
+                return PatientPlacement(self._placement_for()(self._inputs.program), self._reading, self._deaths)
             except WorkersLost as lost:
                 self._hooks.notice(str(lost))
                 self._losses.note(lost, reached)
@@ -578,73 +570,6 @@ class _Run:
         if late is None:
             return 0.0
         return min(late / TICKS_PER_SECOND + 1, _LONGEST_WAIT_FOR_THE_WATERMARK_S)
-
-
-class _PatientPlacement:
-    """A placement that takes a step again while an input cannot be reached; a step that fails changes nothing."""
-
-    def __init__(self, placement: Placement, reading: RetryPolicy, deaths: Deaths) -> None:
-        self._placement = placement
-        self._reading = reading
-        self._deaths = deaths
-
-    @property
-    def place(self) -> Place:
-        return self._placement.place
-
-    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
-        names = dict.fromkeys(one.input for task in tasks for one in task.ranges)
-        what = ", ".join(f"input '{name}'" for name in names)
-        outcome = self._reading.call(what, lambda: self._attempt(tasks, order))
-        if isinstance(outcome, UnavailableError):
-            raise outcome
-        return outcome
-
-    def _attempt(self, tasks: Sequence[Task], order: StepOrder) -> Outcome | UnavailableError:
-        """Take the step; what fails other than an input, such as a Spark that has stopped, is not waited for."""
-        try:
-            with self._deaths.step(tasks):
-                return self._placement.run(tasks, order)
-        except InputUnavailableError:
-            raise
-        except UnavailableError as error:
-            return error
-
-    def idle_executors(self, sealed: bool) -> int:
-        return self._placement.idle_executors(sealed)
-
-    def preview(self, order: StepOrder) -> list[ResultRows]:
-        return self._placement.preview(order)
-
-    def use(self, program: Program) -> None:
-        self._placement.use(program)
-
-    def seal(self, folder: SealFolder) -> SealedState:
-        return self._placement.seal(folder)
-
-    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
-        self._placement.restore(folder, sealed)
-
-    def spread(self) -> int | None:
-        return self._placement.spread()
-
-    def rebuilding(self, lost: Collection[ShardName]) -> Rebuilding | None:
-        part = self._placement.rebuilding(lost)
-        return None if part is None else _PatientRebuilding(part, self._reading, self._deaths)
-
-    def close(self) -> None:
-        self._placement.close()
-
-
-class _PatientRebuilding(_PatientPlacement):
-    """The same of lost shards."""
-
-    def __init__(self, part: Rebuilding, reading: RetryPolicy, deaths: Deaths) -> None:
-        super().__init__(part, reading, deaths)
-        self._part = part
-
-    def adopt(self) -> None:
-        self._part.adopt()
 
 
 def _by_input(positions: Mapping[Timeline, int]) -> dict[str, dict[str, int]]:
