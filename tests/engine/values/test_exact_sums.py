@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_what_is_beyond_float_is_none() -> None:
 @given(
     st.lists(st.lists(FLOATS | st.floats(-1e3, 1e3).map(lambda value: round(value, 2)), max_size=5), min_size=1),
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2),
-    st.integers(1, 2**30),
+    st.integers(1, 2**30) | st.sampled_from([2**k for k in range(26)]),
 )
 def test_a_quotient_that_is_sure_is_the_nearest_float(
     groups: list[list[float]], bigints: list[int], divisor: int
@@ -128,3 +129,14 @@ def test_usual_quotients_are_sure() -> None:
     sums.add_floats(rng.integers(0, 1000, 20_000), np.round(rng.uniform(20, 130, 20_000), 2))
     # All but those in the middle between two floats.
     assert sums.quotients(rng.integers(1, 100, 1000))[1].mean() > 0.95
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 2**25])
+def test_a_division_by_a_power_of_two_is_always_sure(count: int) -> None:
+    rng = np.random.default_rng(2)
+    sums = ExactSums(1000)
+    # The mean of two is in the middle between two floats for about every fourth pair.
+    sums.add_floats(np.repeat(np.arange(1000), 2), np.round(rng.uniform(20, 130, 2000), 2))
+    quotients, sure = sums.quotients(np.full(1000, count))
+    assert sure.all()
+    assert quotients.tolist() == [nearest(exact / count) for exact in fractions(sums)]

@@ -165,7 +165,8 @@ class ExactSums:
 
         The sum is brought to s + t exactly, s being its nearest float. With q = s / n rounded, the remainder s − q n is
         exact, for a product of floats is a sum of two (Dekker 1971); so q + (s − q n + t) / n is known to some 2^-50 of
-        the last place, which leaves the rounding in doubt only next to the middle between two floats.
+        the last place, which leaves the rounding in doubt only next to the middle between two floats. The mean of two
+        floats is often there, but a division by a power of two is exact, so that its only rounding is that of the sum.
         """
         total, rest = np.zeros(self.size), np.zeros(self.size)
         sure = np.ones(self.size, dtype=np.bool_)
@@ -191,7 +192,8 @@ class ExactSums:
         correction = ((total - product) - product_error + rest) / divisors
         quotient, doubt = _two_sum(quotient, correction)
         half_place = np.spacing(np.nextafter(np.abs(quotient), 0.0)) / 2
-        return quotient, sure & (np.abs(doubt) < half_place * (1 - 2.0**-30))
+        exact = counts & (counts - 1) == 0
+        return quotient, sure & (exact | (np.abs(doubt) < half_place * (1 - 2.0**-30)))
 
     def _limb(self, limb: int) -> Int64Array:
         if limb not in self.limbs:
