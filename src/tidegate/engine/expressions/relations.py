@@ -16,7 +16,7 @@ a UNION that has such rows by its branches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -119,26 +119,30 @@ class Evaluation:
         if isinstance(relation, plan.Union):
             frames = branches_of(relation, [self.frame(source) for source in relation.sources])
             return merge_by_time(frames) if len(frames) > 1 else (frames[0] if frames else None)
-        sources = streams_of(relation)
-        frame = self.frame(sources[0]) if len(sources) == 1 else None
-        if frame is None:
-            return None
         match relation:
-            case plan.Join():
-                return self._reference.join(relation, frame, self._failures)
-            case plan.StepReference(alias=alias):
-                return frame.with_sources({alias.lower(): frame.selected()})
-            case plan.Filter(predicate=predicate):
-                condition = evaluate(predicate, frame)
-                self._failures.without(frame, [condition])
-                keep = is_true(condition)
-                return frame if keep.all() else frame.take(np.flatnonzero(keep))
-            case plan.Project(items=items):
-                return self._project(items, frame)
-            case plan.Apply():
-                return self._apply(relation, frame)
+            case plan.Join(reference=True, left=left):
+                return self._rows(left, lambda frame: self._reference.join(relation, frame, self._failures))
+            case plan.StepReference(relation=source, alias=alias):
+                return self._rows(source, lambda frame: frame.with_sources({alias.lower(): frame.selected()}))
+            case plan.Filter(source=source, predicate=predicate):
+                return self._rows(source, lambda frame: self._filter(predicate, frame))
+            case plan.Project(source=source, items=items):
+                return self._rows(source, lambda frame: self._project(items, frame))
+            case plan.Apply(source=source):
+                return self._rows(source, lambda frame: self._apply(relation, frame))
             case _:
                 return None
+
+    def _rows(self, source: plan.Relation, compute: Callable[[Frame], Frame | None]) -> Frame | None:
+        """Return what follows from the rows of a source; None if it has none."""
+        frame = self.frame(source)
+        return None if frame is None else compute(frame)
+
+    def _filter(self, predicate: plan.Expr, frame: Frame) -> Frame:
+        condition = evaluate(predicate, frame)
+        self._failures.without(frame, [condition])
+        keep = is_true(condition)
+        return frame if keep.all() else frame.take(np.flatnonzero(keep))
 
     def _project(self, items: tuple[plan.Item | plan.Star, ...], frame: Frame) -> Frame:
         names: list[str | None] = []
