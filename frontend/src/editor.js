@@ -3,7 +3,7 @@ import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } 
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { HighlightStyle, StreamLanguage, bracketMatching, syntaxHighlighting } from "@codemirror/language";
 import { lintKeymap, linter } from "@codemirror/lint";
-import { EditorState } from "@codemirror/state";
+import { Compartment, EditorState } from "@codemirror/state";
 import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { Refused, confirmed, element, every, get, notice, number, post, problem, rate, sparkline, tabList, timeElement } from "./_common.js";
@@ -20,10 +20,10 @@ let saved = byId("query").value;
 
 // -- the language, as far as colours need it
 
-// The usual ones are known at once; the compiler's own list replaces them.
+// The usual ones are known at once; the compiler's own are added when they have arrived.
 const KEYWORDS = new Set("ADD AND APPLY AS ASC BETWEEN BY CASE CAST CREATE CROSS DATEDIFF DESC DISTINCT ELSE END EXISTS FROM FULL GROUP HAVING IN INNER INTO IS JOIN LEFT LIKE LIMIT MATCH_RECOGNIZE MEASURES NOT NULL ON OR ORDER OUTER OVER PARTITION PATTERN SELECT TABLE THEN TIMESTAMP TOP TRY_CAST UNION WHEN WHERE WITH".split(" "));
 const FUNCTIONS = new Set();
-const language = StreamLanguage.define({
+const language = () => StreamLanguage.define({
   name: "saql",
   token(stream, state) {
     if (state.inComment) {
@@ -50,6 +50,7 @@ const language = StreamLanguage.define({
   tokenTable: { function: tags.function(tags.variableName) },
   languageData: { commentTokens: { line: "--", block: { open: "/*", close: "*/" } } },
 });
+const languageInUse = new Compartment();
 const colours = HighlightStyle.define([
   { tag: tags.keyword, color: "var(--s1)", fontWeight: "600" }, { tag: tags.function(tags.variableName), color: "var(--s3)" },
   { tag: tags.string, color: "var(--s4)" }, { tag: tags.number, color: "var(--s2)" }, { tag: tags.comment, color: "var(--faint)", fontStyle: "italic" },
@@ -175,7 +176,8 @@ async function complete(context) {
 get("/jobs/words.json").then((answer) => {
   words = answer.words;
   for (const word of words) (word.type === "keyword" ? KEYWORDS : FUNCTIONS).add(word.label.toUpperCase());
-  view.setState(makeState(view.state.doc.toString()));
+  // The text is coloured anew; the caret and what can be undone stay, as somebody may be typing.
+  view.dispatch({ effects: languageInUse.reconfigure(language()) });
 }, () => {});
 
 // -- the editor
@@ -195,22 +197,21 @@ function replaceSelected(event, target) {
 }
 
 const nonce = document.querySelector('meta[name="style-nonce"]').content;
-const makeState = (doc) =>
-  EditorState.create({
-    doc,
-    extensions: [
-      EditorView.cspNonce.of(nonce), lineNumbers(), history(), drawSelection(), bracketMatching(), closeBrackets(), highlightActiveLine(),
-      language, syntaxHighlighting(colours), look, EditorView.lineWrapping, placeholder("SELECT * INTO output FROM input"),
-      EditorView.contentAttributes.of({ "aria-label": "Query", id: "query-editor", tabindex: "0" }),
-      EditorState.readOnly.of(isReadOnly),
-      linter(check, { delay: 350 }), autocompletion({ override: [complete] }),
-      keymap.of([{ key: "Mod-s", run: () => { save(); return true; } }, { key: "Mod-Enter", run: () => { test(); return true; } },
-        ...closeBracketsKeymap, ...completionKeymap, ...lintKeymap, ...defaultKeymap, ...historyKeymap, { ...indentWithTab, key: "Ctrl-]" }]),
-      EditorView.domEventHandlers({ beforeinput: replaceSelected }),
-      EditorView.updateListener.of((update) => { if (update.docChanged) changed(); }),
-    ],
-  });
-const view = new EditorView({ state: makeState(saved), parent: place });
+const state = EditorState.create({
+  doc: saved,
+  extensions: [
+    EditorView.cspNonce.of(nonce), lineNumbers(), history(), drawSelection(), bracketMatching(), closeBrackets(), highlightActiveLine(),
+    languageInUse.of(language()), syntaxHighlighting(colours), look, EditorView.lineWrapping, placeholder("SELECT * INTO output FROM input"),
+    EditorView.contentAttributes.of({ "aria-label": "Query", id: "query-editor", tabindex: "0" }),
+    EditorState.readOnly.of(isReadOnly),
+    linter(check, { delay: 350 }), autocompletion({ override: [complete] }),
+    keymap.of([{ key: "Mod-s", run: () => { save(); return true; } }, { key: "Mod-Enter", run: () => { test(); return true; } },
+      ...closeBracketsKeymap, ...completionKeymap, ...lintKeymap, ...defaultKeymap, ...historyKeymap, { ...indentWithTab, key: "Ctrl-]" }]),
+    EditorView.domEventHandlers({ beforeinput: replaceSelected }),
+    EditorView.updateListener.of((update) => { if (update.docChanged) changed(); }),
+  ],
+});
+const view = new EditorView({ state, parent: place });
 view.contentDOM.spellcheck = false;
 
 async function save() {
