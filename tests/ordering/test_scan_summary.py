@@ -38,6 +38,22 @@ def test_events_without_a_row_count_as_arrivals(data: st.DataObject, events: lis
     assert rows == every
 
 
+@given(st.data(), logs(), policies)
+def test_a_run_that_outweighs_bounds_is_the_summary_of_itself_and_what_is_before(
+    data: st.DataObject, events: list[Event], policy: Policy
+) -> None:
+    times, arrivals, valid = columns(events)
+    cut = data.draw(st.integers(0, len(events)))
+    before, last, whole = (
+        ScanSummary.of(times[part], arrivals[part], policy, valid[part])
+        for part in (slice(0, cut), slice(cut, None), slice(0, None))
+    )
+    more = st.integers(0, 5)
+    bound = ScanSummary(before.max_time + data.draw(more), before.arrival, before.arrival + data.draw(more))
+    if last.outweighs(bound, policy):
+        assert last == whole
+
+
 def _check(data: st.DataObject, events: list[Event], policy: Policy) -> None:
     times, arrivals, valid = columns(events)
     begin = Carry(*data.draw(st.tuples(st.integers(-50, 200), st.integers(-50, 200)), label="carry"))

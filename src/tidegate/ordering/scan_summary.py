@@ -83,6 +83,13 @@ class ScanSummary:
                 max_time = max(max_time, less(max(carry.arrival, self.counted_arrival), policy.late_ticks))
         return Carry(max_time, max(carry.arrival, self.arrival))
 
+    def outweighs(self, earlier: ScanSummary, policy: Policy) -> bool:
+        """Return whether this is also the summary of both runs, whichever run of at most these values is before it.
+
+        All of ``earlier`` may be too large, as bounds are.
+        """
+        return self._counts_after(earlier.arrival, policy) and earlier.then(self, policy) == self
+
     def _counts_after(self, arrival: int, policy: Policy) -> bool:
         """Return whether an event counts if the latest arrival before the run is this one."""
         if self.counted_arrival == NO_TIME:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC as UTC_ZONE
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,12 @@ from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Format
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.ordering import Action, Policy
-from tidegate.spark.queries.file_parts import PartPlace, SummaryPlace, chunks_of, parts_of, places_for
+from tidegate.ordering import Action, Carry, Policy
+from tidegate.spark.queries.file_parts import PartPlace, SummaryPlace, chunks_of, own_policy, parts_of, places_for
 from tidegate.spark.queries.frame_events import Layout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
 from tidegate.spark.queries.parcels import parcels_in
-from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, footers_of
+from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, footers_of, rows_of_group
 from tidegate.spark.queries.sampling import HeldLog
 from tidegate.spark.queries.shard_side import ShardRun
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
@@ -214,3 +218,57 @@ def test_a_footer_that_is_wrong_is_named(tmp_path: Path) -> None:
     assert parts is not None
     with pytest.raises(InputError, match="statistics in the footer are wrong"):
         list(chunks_of(parts[0], files.columns, NUMBERED))
+
+
+@pytest.mark.parametrize("shape", [in_order, overlapping, by_partition])
+def test_parts_are_summed_up_by_their_ends_where_these_decide(
+    tmp_path: Path, shape: Callable[[random.Random, pa.Table], Iterator[pa.Table]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def reads(group: RowGroup, columns: Sequence[FileColumn]) -> pa.Table:
+        read.append(group.rows)
+        return rows_of_group(group, columns)
+
+    monkeypatch.setattr("tidegate.spark.queries.file_parts.rows_of_group", reads)
+    fewer = 0
+    for seed in range(scaled(10)):
+        dice = random.Random(seed)
+        layout = replace(NUMBERED, fields=FIELDS[:1])
+        table = table_of(dice, 400)
+        # A time far in the future that an event of one partition alone has is not known from the ends.
+        if dice.random() < 0.3:
+            times = table.column("at").to_pylist()
+            times[dice.randrange(300)] = datetime(9000, 1, 1, tzinfo=UTC_ZONE)
+            table = table.set_column(3, "at", pa.array(times, UTC))
+        files = written(tmp_path / str(seed), shape(dice, table), 11, NUMBERED)
+        policy = Policy.seconds(late=dice.choice([3, 20]), out_of_order=2, action=dice.choice(list(Action)))
+        if dice.random() < 0.5:
+            policy = replace(policy, early_ticks=None)
+        program = prepared(dice.choice(QUERIES)).sharded()
+        query = QueryOnShards(SharedProgram.of(program), policy, Sharding.of(program, 1))
+        places = places_for(layout, replace(files, columns=files.columns[:4]), query, "i", dice.randint(2, 4))
+        assert places is not None
+        summaries, parts = places
+        assert summaries.times.bounded is not None
+        whole = replace(summaries, times=replace(summaries.times, bounded=None))
+        numbers = pa.record_batch({"id": pa.array(range(len(parts.parts)), pa.int64())})
+        by_ends, rows_at_ends = list(summaries(iter([numbers]))), sum(read)
+        read.clear()
+        by_all, rows = list(whole(iter([numbers]))), sum(read)
+        read.clear()
+        fewer += rows_at_ends < rows
+        own = own_policy(program, "i", policy)
+        carries: dict[str, list[Carry]] = {}
+        firsts = {}
+        for one, batches in (("ends", by_ends), ("all", by_all)):
+            found = [pickle.loads(batch.column("blob")[0].as_buffer()) for batch in batches]
+            before = dict.fromkeys(("0", "1", "2"), Carry())
+            carries[one] = []
+            for of_part in found[:-1]:
+                before |= {name: timeline.scan.after(before[name], own) for name, timeline in of_part.items()}
+                carries[one] += before.values()
+            firsts[one] = [{name: each.steps.first for name, each in of_part.items()} for of_part in found[1:]]
+        assert carries["ends"] == carries["all"], f"seed {seed}"
+        assert firsts["ends"] == firsts["all"], f"seed {seed}"
+    assert fewer > scaled(10) // 3

@@ -10,6 +10,9 @@ A task stamps events by what is known of their timeline before them (`tidegate.o
 first summed up, for which its keys and event times are read, and not its other columns. Every part is then read with
 the summaries of all others.
 
+Mostly the ends of a part are its summary: if the last row groups have a later event of every timeline than the footers
+allow for the others, only those are read, and the first ones for the first arrivals.
+
 Keys are those of each partition. Two partitions may number their events differently, so row groups of one partition
 are compared with each other, and those of several with all.
 """
@@ -20,6 +23,7 @@ import gc
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +32,13 @@ import pyarrow.compute as pc
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.engine import Program, TaskSide
-from tidegate.ordering import END_OF_TIME, Carry, Policy, ScanSummary
+from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, ScanSummary
 from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, Layout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
 from tidegate.spark.queries.parcels import Beginning, TimelineRun, in_one_line, rows_of
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, rows_of_group
 from tidegate.spark.queries.shared_query import QueryOnShards
+from tidegate.sql.plan import nodes as plan
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
@@ -50,6 +55,8 @@ _FEW_ROWS, _FEW_GROUPS = 500_000, 64
 _BATCH_ROWS = 65_536
 _EVENTS_HELD = 1_048_576
 _FEWEST_EVENTS = 1024
+_MOST_PARTITIONS = 256
+_TICKS_PER_MICROSECOND = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +91,36 @@ class Share:
         keys = layout.keys(table)
         low, high = int(keys.min()), int(keys.max())
         if low < self.group.low or high > self.group.high:
-            raise InputError(
-                f"{self.group.path}: the statistics in the footer are wrong: row group {self.group.number} has values "
-                "beyond those that they name; write the file again, or read it by way of df.where('true')"
-            )
+            raise self._wrong()
+        self._check_times(table, columns)
         if low >= self.low and high <= self.high:
             return table
         return table.filter(pa.array((keys >= self.low) & (keys <= self.high)))
+
+    def _check_times(self, table: pa.Table, columns: Sequence[FileColumn]) -> None:
+        for column in columns:
+            latest = self.group.latest.get(column.name)
+            found = None if latest is None else pc.max(table.column(column.alias).cast(pa.int64())).as_py()
+            if latest is not None and found is not None and found > latest:
+                raise self._wrong()
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"{self.group.path}: the statistics in the footer are wrong: row group {self.group.number} has values "
+            "beyond those that they name; write the file again, or read it by way of df.where('true')"
+        )
 
 
 Part = tuple[Share, ...]
 
 
-def chunks_of(part: Part, columns: Sequence[FileColumn], layout: Layout) -> Iterator[pa.Table]:
+def chunks_of(
+    part: Part, columns: Sequence[FileColumn], layout: Layout, fewest_rows: int = _CHUNK_ROWS
+) -> Iterator[pa.Table]:
     """Yield the rows of a part, some at a time: of each partition, those with smaller keys first.
+
+    Args:
+        fewest_rows: how many are yielded at a time, unless fewer can be.
 
     Raises:
         InputError: a file cannot be read.
@@ -108,7 +131,7 @@ def chunks_of(part: Part, columns: Sequence[FileColumn], layout: Layout) -> Iter
         held += [rows] if len(rows) else []
         following = part[place + 1] if place + 1 < len(part) else None
         last = following is None or following.group.partition != share.group.partition
-        if not held or (not last and sum(map(len, held)) < _CHUNK_ROWS):
+        if not held or (not last and sum(map(len, held)) < fewest_rows):
             continue
         table, held = pa.concat_tables(held), []
         if following is not None and not last:
@@ -188,6 +211,14 @@ class TimelineSummary:
     scan: ScanSummary = field(default_factory=ScanSummary)
     steps: ArrivalSteps = field(default_factory=ArrivalSteps)
 
+    def then(self, later: TimelineSummary, policy: Policy) -> TimelineSummary:
+        """Return the summary of these events and those that follow."""
+        return TimelineSummary(self.scan.then(later.scan, policy), self.steps.after(later.steps))
+
+
+Summaries = dict[str, TimelineSummary]
+"""By partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -196,11 +227,33 @@ class Times:
     Attributes:
         layout: of the columns; the first of its order decides.
         paths: fields to decode.
+        bounded: the columns in the files of the events' times and arrivals, if nothing else decides; else None.
     """
 
     layout: Layout
     columns: tuple[FileColumn, ...]
     paths: tuple[tuple[str, ...], ...]
+    bounded: tuple[str, str] | None = None
+
+    def bounds(self, shares: Sequence[Share]) -> Iterator[tuple[int, ScanSummary]]:
+        """Yield, for each share, what the keys and the summaries of it and of those before it do not exceed."""
+        assert self.bounded is not None
+        key = time = arrival = NO_TIME
+        for share in shares:
+            times = [share.group.latest.get(name) for name in self.bounded]
+            in_ticks = [END_OF_TIME if one is None else one * _TICKS_PER_MICROSECOND for one in times]
+            key, time, arrival = max(key, share.high), max(time, in_ticks[0]), max(arrival, in_ticks[1])
+            yield key, ScanSummary(time, arrival, arrival)
+
+    def partitions(self, shares: Sequence[Share]) -> frozenset[str] | None:
+        """Return all partitions that there may be among the rows; None if the footers do not say, or say too many."""
+        if all(column.alias != "partition" for column in self.columns):
+            return frozenset({"0"})
+        known = [share.group.partitions for share in shares]
+        ranges = [one for one in known if one is not None]
+        if len(ranges) < len(known) or any(last - first >= _MOST_PARTITIONS for first, last in ranges):
+            return None
+        return frozenset(str(one) for first, last in {*ranges} for one in range(first, last + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +277,74 @@ class SummaryPlace:
         count = len(self.parts)
         for batch in batches:
             for part in batch.column(0).to_pylist():
-                blob = pickle.dumps(self._summaries(self.parts[part]), protocol=5)
+                blob = pickle.dumps(self._summaries(part), protocol=5)
                 columns = [range(count), [part] * count, [blob] * count]
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(values, one.type) for values, one in zip(columns, _ARROW, strict=True)], schema=_ARROW
                 )
 
-    def _summaries(self, part: Part) -> dict[str, TimelineSummary]:
+    def _summaries(self, number: int) -> Summaries:
+        part = self.parts[number]
+        if self.times.bounded is None:
+            return self._sum(part)
+        found: Summaries = {}
+        for _, shares in groupby(part, key=lambda share: share.group.partition):
+            found |= self._of_ends(tuple(shares), begins=number == 0, ends=number + 1 == len(self.parts))
+        return found
+
+    def _of_ends(self, part: Part, *, begins: bool, ends: bool) -> Summaries:
+        """Sum up a part by its ends, as far as others need it.
+
+        Args:
+            begins, ends: whether no part is before it, and none after it.
+        """
+        partitions = self.times.partitions(part)
+        if partitions is None or len(part) == 1:
+            return self._sum(part)
+        last, unread = ({}, len(part)) if ends else self._tail(part, partitions)
+        if not unread:
+            return last
+        first = {} if begins else self._sum(part, partitions)
+        # Events out of order are counted by those who read them. For later parts, it is enough that there are as many
+        # of the events between the ends as at the ends.
+        rows = sum(share.group.rows for share in part)
+        read = sum(one.steps.events for of_end in (first, last) for one in of_end.values())
+        nothing = TimelineSummary()
+        found = {}
+        for name in dict.fromkeys((*first, *last)):
+            scan = last.get(name, nothing).scan
+            steps = first.get(name, nothing).steps.after(last.get(name, nothing).steps)
+            events, back = (count * max(rows, read) // read for count in (steps.events, steps.back))
+            found[name] = TimelineSummary(scan, replace(steps, events=events, back=back))
+        return found
+
+    def _tail(self, part: Part, partitions: frozenset[str]) -> tuple[Summaries, int]:
+        """Sum up the rows from the end on that decide what later parts need, and return how many shares are not read.
+
+        Args:
+            partitions: all that there may be.
+        """
+        policy = own_policy(self.query.program.value(), self.name, self.query.policy)
+        found: Summaries = {}
+        stop = len(part)
+        bounds = [*self.times.bounds(part)]
+        for place in range(len(part) - 1, 0, -1):
+            key, bound = bounds[place - 1]
+            if key > part[place].low:
+                continue  # rows of the shares before come after some of these
+            found = _joined(self._sum(part[place:stop]), found, policy)
+            stop = place
+            if partitions <= found.keys() and all(one.scan.outweighs(bound, policy) for one in found.values()):
+                return found, place
+        return _joined(self._sum(part[:stop]), found, policy), 0
+
+    def _sum(self, part: Part, enough: frozenset[str] | None = None) -> Summaries:
+        """Sum up the rows of a part; of all if not only until there are some of ``enough`` partitions."""
         program, layout = self.query.program.value(), self.times.layout
         policy = own_policy(program, self.name, self.query.policy)
         side = TaskSide(program)
-        found: dict[str, TimelineSummary] = {}
-        for chunk in chunks_of(part, self.times.columns, layout):
+        found: Summaries = {}
+        for chunk in chunks_of(part, self.times.columns, layout, _CHUNK_ROWS if enough is None else 1):
             for partition, rows, _ in sorted_by_partition(chunk, layout):
                 before = found.get(partition, TimelineSummary())
                 events = layout.events(partition, rows, 0)
@@ -245,7 +354,17 @@ class SummaryPlace:
                 scan = ScanSummary.of(times, batch.arrivals, policy, valid, latest[batch.decoded.events])
                 scan = scan.then(ScanSummary(arrival=int(latest[-1])), policy)
                 found[partition] = TimelineSummary(before.scan.then(scan, policy), before.steps.then(events.arrivals))
+            if enough is not None and enough <= found.keys():
+                break
         return found
+
+
+def _joined(earlier: Summaries, later: Summaries, policy: Policy) -> Summaries:
+    nothing = TimelineSummary()
+    return {
+        name: earlier.get(name, nothing).then(later.get(name, nothing), policy)
+        for name in dict.fromkeys((*earlier, *later))
+    }
 
 
 def own_policy(program: Program, name: str, policy: Policy) -> Policy:
@@ -280,7 +399,7 @@ class PartPlace:
         yield from in_one_line(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        summaries: dict[int, dict[int, dict[str, TimelineSummary]]] = {}
+        summaries: dict[int, dict[int, Summaries]] = {}
         for batch in batches:
             for part, sender, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 summaries.setdefault(part, {})[sender] = pickle.loads(blob)
@@ -384,5 +503,18 @@ def places_for(
         if column.alias in aliases or not column.alias.startswith("field")
     )
     narrow = replace(layout, fields=fields, details=(), order=layout.order[:1])
-    times = Times(narrow, columns, tuple(paths))
+    times = Times(narrow, columns, tuple(paths), _bounded(layout, files, mention.timestamp_by))
     return SummaryPlace(query, name, times, parts), PartPlace(query, name, layout, files.columns, parts)
+
+
+def _bounded(layout: Layout, files: ParquetFiles, by: plan.Expr | None) -> tuple[str, str] | None:
+    """Return `Times.bounded`. Events that are numbered as they come have to be counted."""
+    if not layout.numbered or layout.fields is None:
+        return None
+    aliases = ["arrival"]
+    if by is not None:
+        name = by.path[0].lower() if isinstance(by, plan.Column) and len(by.path) == 1 else None
+        aliases = [f"field{place}" for place, column in enumerate(layout.fields) if column.lower() == name]
+    found = [column for column in files.columns if column.alias in aliases and pa.types.is_timestamp(column.type)]
+    arrival = next(column.name for column in files.columns if column.alias == "arrival")
+    return (found[0].name, arrival) if len(found) == 1 else None

@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -92,6 +92,8 @@ class RowGroup:
         bytes: about what the columns that are read take in memory.
         keys: the smallest and largest key by which events are sorted; None if the footer does not say.
         partition: the partition of all rows, if it is a whole number, and the footer says that it is one.
+        partitions: the smallest and the largest partition, if they are whole numbers, and the footer says so.
+        latest: by column of times in the file, its largest value in microseconds, where the footer says it.
     """
 
     path: str
@@ -103,6 +105,8 @@ class RowGroup:
     bytes: int = 0
     keys: tuple[int, int] | None = None
     partition: int | None = None
+    partitions: tuple[int, int] | None = None
+    latest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def low(self) -> int:
@@ -329,7 +333,14 @@ def footers_of(paths: Sequence[str], columns: tuple[FileColumn, ...]) -> Parquet
             bounds = {alias: _bounds(chunk, units[alias]) for alias, chunk in chunks.items()}
             unproven |= {column.alias for column in columns if not _is_proven(column.type, bounds[column.alias])}
             in_one = partition is not None and pa.types.is_integer(partition.type)
-            low, high = bounds["partition"] if in_one and bounds["partition"] is not None else (0, 1)
+            partitions = bounds["partition"] if in_one else None
+            if partitions is not None and chunks["partition"].statistics.null_count != 0:
+                partitions = None
+            latest = {
+                column.name: known[1]
+                for column in columns
+                if pa.types.is_timestamp(column.type) and (known := bounds[column.alias]) is not None
+            }
             found.append(
                 RowGroup(
                     path,
@@ -340,7 +351,9 @@ def footers_of(paths: Sequence[str], columns: tuple[FileColumn, ...]) -> Parquet
                     metadata.num_rows,
                     2 * sum(chunk.total_uncompressed_size for chunk in chunks.values()),
                     bounds[key.alias],
-                    low if low == high and chunks["partition"].statistics.null_count == 0 else None,
+                    partitions[0] if partitions is not None and partitions[0] == partitions[1] else None,
+                    partitions,
+                    latest,
                 )
             )
     return ParquetFiles(columns, tuple(found), frozenset(unproven))
