@@ -71,7 +71,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "azure/management/stream_analytics/engine_questions",
     ),
     "tests/azure/management/test_subscriptions.py": (
-        "azure/management/manager/places",
+        "azure/management/manager/resource_groups",
         "azure/management/manager/state",
     ),
     "tests/workers/test_pool.py": ("workers/mirror", "workers/store"),

@@ -25,12 +25,12 @@ def test_there_are_early_late_and_out_of_order_events_and_most_are_neither() -> 
     late = [p for p in road if p.camera_s < p.sent_s - 5]
     latest: dict[str, float] = {}
     out_of_order = []
-    for passage in road:
-        if passage in early:
+    for crossing in road:
+        if crossing in early:
             continue
-        if passage.camera_s < latest.get(passage.booth, 0) - 1:
-            out_of_order.append(passage)
-        latest[passage.booth] = max(latest.get(passage.booth, 0), passage.camera_s)
+        if crossing.camera_s < latest.get(crossing.booth, 0) - 1:
+            out_of_order.append(crossing)
+        latest[crossing.booth] = max(latest.get(crossing.booth, 0), crossing.camera_s)
     assert early
     assert late
     assert len(out_of_order) > len(late)
@@ -41,19 +41,19 @@ def test_a_body_is_what_the_query_reads_and_the_damaged_ones_are_not() -> None:
     road = traffic(duration_s=30)
     broken = [p for p in road if p.damage]
     assert sorted(p.damage for p in broken) == sorted(DAMAGES)
-    for passage in road:
-        body = passage.body(OPENED)
-        if passage.damage == "cut off":
+    for crossing in road:
+        body = crossing.body(OPENED)
+        if crossing.damage == "cut off":
             assert not body.endswith(b"}")
             continue
         event = json.loads(body)
         assert event["booth"] in {camera.booth for camera in CAMERAS}
         assert isinstance(event["speed"], float)
-        if passage.damage == "no time":
+        if crossing.damage == "no time":
             assert "entry_time" not in event
-        elif passage.damage == "nonsense time":
+        elif crossing.damage == "nonsense time":
             assert event["entry_time"] == "yesterday"
         else:
             assert event["entry_time"].endswith("Z")
             seconds = (datetime.fromisoformat(event["entry_time"]) - OPENED).total_seconds()
-            assert abs(seconds - passage.camera_s) < 1e-5
+            assert abs(seconds - crossing.camera_s) < 1e-5

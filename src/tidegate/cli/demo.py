@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidegate.cli.processes import ask_to_stop, own_group
-from tidegate.cli.tollbooth import CAMERAS, Passage, traffic
+from tidegate.cli.tollbooth import CAMERAS, Crossing, traffic
 from tidegate.cli.up import READY
 from tidegate.job import JobError, StepReport, load_job
 from tidegate.job.analysis.replay_source import open_replay_source
@@ -173,7 +173,7 @@ def _connection_string(process: subprocess.Popen[str]) -> str:
 
 def _publish(connection_string: str, seconds: int) -> None:
     """Publish the road's traffic as it gets through, then wait until the clock is past the last window's end."""
-    passages = traffic(duration_s=seconds)
+    crossings = traffic(duration_s=seconds)
     opened = datetime.now(UTC)
     columns = (
         TextColumn("   {task.description}"),
@@ -184,14 +184,14 @@ def _publish(connection_string: str, seconds: int) -> None:
     )
     producer = EventHubProducerClient.from_connection_string(connection_string, eventhub_name=HUB)
     with producer, Progress(*columns, console=console) as progress:
-        bar = progress.add_task("publishing", total=len(passages))
+        bar = progress.add_task("publishing", total=len(crossings))
         sent = 0
-        while sent < len(passages):
+        while sent < len(crossings):
             now_s = _seconds_since(opened)
             ready = sent
-            while ready < len(passages) and passages[ready].sent_s <= now_s:
+            while ready < len(crossings) and crossings[ready].sent_s <= now_s:
                 ready += 1
-            _send(producer, passages[sent:ready], opened)
+            _send(producer, crossings[sent:ready], opened)
             sent = ready
             progress.update(bar, completed=sent)
             time.sleep(0.1)
@@ -201,13 +201,13 @@ def _publish(connection_string: str, seconds: int) -> None:
         time.sleep(max(0.0, last_window_s - _seconds_since(opened)))
 
 
-def _send(producer: EventHubProducerClient, passages: list[Passage], opened: datetime) -> None:
+def _send(producer: EventHubProducerClient, crossings: list[Crossing], opened: datetime) -> None:
     """One batch for each booth; its name is the partition key, so that a booth's events stay in order."""
-    by_booth = groupby(sorted(passages, key=lambda passage: passage.booth), lambda passage: passage.booth)
+    by_booth = groupby(sorted(crossings, key=lambda crossing: crossing.booth), lambda crossing: crossing.booth)
     for booth, of_booth in by_booth:
         batch = producer.create_batch(partition_key=booth)
-        for passage in of_booth:
-            batch.add(EventData(passage.body(opened)))
+        for crossing in of_booth:
+            batch.add(EventData(crossing.body(opened)))
         producer.send_batch(batch)
 
 

@@ -44,7 +44,7 @@ class ManagementError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ManagementResponse:
     """What came back; `body` is None for no content."""
 
     status: int
@@ -98,7 +98,7 @@ class ManagementClient:
         *,
         parameters: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ManagementResponse:
         """Return what the API answers. Raises ManagementError with the API's message and code."""
         self._token = self._token or self._make_token(self)
         target = f"{path}?{urlencode({**(parameters or {}), 'api-version': API_VERSION})}"
@@ -106,7 +106,7 @@ class ManagementClient:
         status, document = self._exchange(method, target, None if body is None else json.dumps(body), sent)
         if status >= 400:
             raise self._refusal(status, document)
-        return Answer(status, document)
+        return ManagementResponse(status, document)
 
     def log_in(self, name: str, secret: str) -> str:
         """Return a token for a service principal. Raises ManagementError, which never repeats the secret."""

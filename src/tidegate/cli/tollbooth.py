@@ -45,7 +45,7 @@ CAMERAS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Crossing:
     """A car at a booth, or the wreck of its event. Times are seconds since the road opened, by the hub's clock."""
 
     booth: str
@@ -80,22 +80,22 @@ class Passage:
 DAMAGES = ("cut off", "no time", "nonsense time", "cut off", "no time", "nonsense time")
 
 
-def traffic(*, duration_s: float, cars_per_s: float = 10.0, seed: int = 7) -> list[Passage]:
-    """All passages of a road that is open for `duration_s`, in the order in which they get through to the hub.
+def traffic(*, duration_s: float, cars_per_s: float = 10.0, seed: int = 7) -> list[Crossing]:
+    """All crossings of a road that is open for `duration_s`, in the order in which they get through to the hub.
 
     Args:
         duration_s: how long cars pass; the last events get through up to the longest delay later.
         cars_per_s: cars in each lane, on average.
-        seed: the same one gives the same passages.
+        seed: the same one gives the same crossings.
     """
     chance = random.Random(seed)
-    passages = [passage for camera in CAMERAS for passage in _lane(camera, duration_s, cars_per_s, chance)]
-    for place, damage in zip(chance.sample(range(len(passages)), len(DAMAGES)), DAMAGES, strict=True):
-        passages[place] = replace(passages[place], damage=damage)
-    return sorted(passages, key=lambda passage: passage.sent_s)
+    crossings = [crossing for camera in CAMERAS for crossing in _lane(camera, duration_s, cars_per_s, chance)]
+    for place, damage in zip(chance.sample(range(len(crossings)), len(DAMAGES)), DAMAGES, strict=True):
+        crossings[place] = replace(crossings[place], damage=damage)
+    return sorted(crossings, key=lambda crossing: crossing.sent_s)
 
 
-def _lane(camera: Camera, duration_s: float, cars_per_s: float, chance: random.Random) -> Iterator[Passage]:
+def _lane(camera: Camera, duration_s: float, cars_per_s: float, chance: random.Random) -> Iterator[Crossing]:
     passed_s = chance.expovariate(cars_per_s)
     while passed_s < duration_s:
         sent_s = passed_s + chance.uniform(*camera.delay_s)
@@ -104,7 +104,7 @@ def _lane(camera: Camera, duration_s: float, cars_per_s: float, chance: random.R
         skew_s = camera.skew_s
         if camera.wrong_clock_s is not None and camera.wrong_clock_s[0] <= passed_s < camera.wrong_clock_s[1]:
             skew_s += JUMP_S
-        yield Passage(
+        yield Crossing(
             booth=camera.booth,
             lane=camera.lane,
             plate=f"TG {chance.randrange(1000, 10000)}",

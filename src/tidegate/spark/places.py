@@ -31,7 +31,7 @@ from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, Se
 from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
-from tidegate.job.runtime.writers import Share, Stretches, Written, shares, write_shares
+from tidegate.job.runtime.writers import Stretches, WriterRows, Written, shares, write_shares
 from tidegate.ordering import Policy
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
@@ -254,7 +254,7 @@ class ShardPlace:
         return rows
 
     def _with_shares(
-        self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[Share]
+        self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[WriterRows]
     ) -> list[Delivery]:
         """Move the rows that writers encode from the report to the deliveries, with those of lower levels."""
         if self.writing is None:

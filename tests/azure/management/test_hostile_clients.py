@@ -19,7 +19,7 @@ from tidegate.azure.management.access.requests import ArmError, parse_json, path
 from tidegate.azure.management.access.tokens import Caller
 from tidegate.azure.management.deployments import Deployments
 from tidegate.azure.management.event_hubs.provider import EventHubProvider
-from tidegate.azure.management.manager.places import Places
+from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.resource_manager import Question, ResourceManager, ResourceProvider
 from tidegate.azure.management.manager.state import StateFile
 from tidegate.azure.management.manager.subscriptions import Subscriptions
@@ -213,16 +213,16 @@ class Sent:
 @pytest.fixture(scope="module")
 def sent(arm_server: Server, arm_jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> Sent:
     folder, namespace = tmp_path_factory.mktemp("hostile"), arm_server.namespace
-    places = Places(StateFile(folder))
+    resource_groups = ResourceGroups(StateFile(folder))
     hubs = LocalHubs(namespace, arm_server.connection_string)
     providers: list[ResourceProvider] = [
-        EventHubProvider(namespace, places, None, arm_server.connection_string),
-        StreamAnalyticsProvider(arm_jobs, places, hubs, folder / "outputs"),
+        EventHubProvider(namespace, resource_groups, None, arm_server.connection_string),
+        StreamAnalyticsProvider(arm_jobs, resource_groups, hubs, folder / "outputs"),
     ]
-    deployments = Deployments(places)
+    deployments = Deployments(resource_groups)
     providers.append(deployments)
     operations = [operation for provider in providers for operation in provider.operations()]
-    manager = ResourceManager([*operations, *Subscriptions(places, providers).operations()])
+    manager = ResourceManager([*operations, *Subscriptions(resource_groups, providers).operations()])
     deployments.perform = manager.perform
     return Sent(manager)
 

@@ -136,8 +136,8 @@ def test_a_list_of_all_jobs_says_in_which_group_each_is(api: Api, job: Any) -> N
             "PUT", f"{other}/providers/Microsoft.StreamAnalytics/streamingjobs/else", {"properties": {"jobFile": FILE}}
         )
         found = api.ok("GET", "/subscriptions/s1/providers/Microsoft.StreamAnalytics/streamingjobs")["value"]
-        places = [one["id"].split("/")[4] for one in found]
-        assert places == ["Made", "tidegate"]
+        resource_groups = [one["id"].split("/")[4] for one in found]
+        assert resource_groups == ["Made", "tidegate"]
         assert [api.ok("GET", one["id"])["name"] for one in found] == ["else", "tolls"]
     finally:
         api.ok("DELETE", other)

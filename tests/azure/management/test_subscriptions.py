@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.azure.management.conftest import Api
-from tidegate.azure.management.manager.places import Places
+from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.state import FILE_NAME, GroupRecord, ResourceRecord, StateFile
 from tidegate.durable_files import FileDamaged
 
@@ -77,22 +77,22 @@ def test_a_filter_that_is_not_understood_is_refused(api: Api) -> None:
 
 
 def test_what_is_kept_is_there_after_a_restart(tmp_path: Path) -> None:
-    places = Places(StateFile(tmp_path))
-    places.put_group(GroupRecord(name="One", location="here"))
-    places.put_record("a/b/c", ResourceRecord(group="one", tags={"x": "y"}))
-    places.put_record("a/b/c/d/e", ResourceRecord(more={"z": 1}))
-    again = Places(StateFile(tmp_path))
-    assert again.created_at == places.created_at
+    resource_groups = ResourceGroups(StateFile(tmp_path))
+    resource_groups.put_group(GroupRecord(name="One", location="here"))
+    resource_groups.put_record("a/b/c", ResourceRecord(group="one", tags={"x": "y"}))
+    resource_groups.put_record("a/b/c/d/e", ResourceRecord(more={"z": 1}))
+    again = ResourceGroups(StateFile(tmp_path))
+    assert again.created_at == resource_groups.created_at
     assert (again.group_key("ONE"), again.group_key("two")) == ("one", "")
     assert (again.location("one"), again.location("two")) == ("here", "local")
     assert again.record("a/b/c").tags == {"x": "y"}
     assert [again.is_in("a/b/c", group) for group in ("One", "two", "")] == [True, False, True]
     again.drop_records("a/b/c")
-    assert not Places(StateFile(tmp_path)).records("a/")
+    assert not ResourceGroups(StateFile(tmp_path)).records("a/")
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    Places(StateFile(tmp_path)).put_group(GroupRecord(name="One", location="here"))
+    ResourceGroups(StateFile(tmp_path)).put_group(GroupRecord(name="One", location="here"))
     path = tmp_path / "arm" / FILE_NAME
     path.write_text(path.read_text().replace("here", "gone"))
     with pytest.raises(FileDamaged, match="move it away"):

@@ -18,7 +18,7 @@ from tidegate.connectors.model.events import PartitionEnd
 from tidegate.engine import Program, ResultRows
 from tidegate.job import RunSummary, load_job, run_job
 from tidegate.job.run import run as run_module
-from tidegate.job.run.losses import Losses, Recovery
+from tidegate.job.run.losses import Losses, RecoveryCost
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
@@ -237,7 +237,7 @@ def test_what_a_lost_state_costs_is_said_when_the_run_is_where_it_was(tmp_path: 
 
 def test_a_loss_within_a_recovery_is_part_of_it() -> None:
     clock = iter([10.0, 14.0])
-    recovery = Recovery(monotonic_s=lambda: next(clock))
+    recovery = RecoveryCost(monotonic_s=lambda: next(clock))
     reached = {"i": {"0": 100, "1": 50}}
     assert recovery.note(at({"0": (0, 90)}), reached) is None
     assert recovery.events == 0

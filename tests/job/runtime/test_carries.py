@@ -18,7 +18,7 @@ from tests.profiles import scaled
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import carries
 from tidegate.job.runtime.batch import RangeResult, Task
-from tidegate.job.runtime.carries import CarryChanges, KeptCarries, Published, SentCarries
+from tidegate.job.runtime.carries import Broadcast, CarryChanges, KeptCarries, SentCarries
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Keys, Policy, SubstreamCarry, format_time, substreams
@@ -44,7 +44,7 @@ class Worker:
         self.kept = KeptCarries()
         self.fetched: dict[int, Fetched] = {}
 
-    def published(self, published: Mapping[int, Published]) -> dict[int, Published]:
+    def published(self, published: Mapping[int, Broadcast]) -> dict[int, Broadcast]:
         for number, one in published.items():
             assert isinstance(one, Fetched)
             self.fetched.setdefault(number, Fetched(one.content))

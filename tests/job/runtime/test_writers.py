@@ -13,7 +13,7 @@ from tidegate.connectors.model.encoded_rows import EncodedRows
 from tidegate.engine import ResultRows, Vector
 from tidegate.engine.sharding.payloads import merged_results
 from tidegate.job.runtime import writers
-from tidegate.job.runtime.writers import STRETCHES, Share, Stretches, in_order, shares, write_shares
+from tidegate.job.runtime.writers import STRETCHES, Stretches, WriterRows, in_order, shares, write_shares
 
 
 def rows(output: str, times: list[int], shard: int) -> ResultRows:
@@ -41,7 +41,7 @@ def test_any_number_of_writers_and_any_stretches_give_the_same_bytes(
     runs = [rows("o", times, shard) for shard, times in enumerate(by_shard)]
     (whole,) = merged_results(runs, ["o"])
     stretches = Stretches.between(*ends)
-    sent: list[list[Share]] = [shares([run], stretches, count) for run in runs]
+    sent: list[list[WriterRows]] = [shares([run], stretches, count) for run in runs]
     with tempfile.TemporaryDirectory() as folder:
         before, writers.INLINE_BYTES = writers.INLINE_BYTES, 2**20 if inline else 0
         try:

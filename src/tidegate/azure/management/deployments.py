@@ -32,7 +32,7 @@ from tidegate.azure.management.access.requests import (
     read_payload,
 )
 from tidegate.azure.management.access.tokens import DEFAULT_TENANT
-from tidegate.azure.management.manager.places import Places, subscription_resource, time_text
+from tidegate.azure.management.manager.resource_groups import ResourceGroups, subscription_resource, time_text
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.azure.management.manager.state import DeploymentRecord
 from tidegate.azure.templates import DEPLOYMENTS, Runtime
@@ -219,8 +219,8 @@ class Deployments:
         ResourceKind(name, API_VERSIONS) for name in ("deployments", "resourceGroups")
     )
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, resource_groups: ResourceGroups) -> None:
+        self._resource_groups = resource_groups
         self.perform: Perform = _not_ready
         self._slots = threading.Semaphore(MOST_AT_ONCE)
         self._nesting = _Nesting()
@@ -248,7 +248,7 @@ class Deployments:
 
     def _list(self, request: ArmRequest) -> ArmAnswer:
         key = request.group.lower()
-        found = [_shown(one, request.role) for one in self._places.deployments() if one.group.lower() == key]
+        found = [_shown(one, request.role) for one in self._resource_groups.deployments() if one.group.lower() == key]
         return ArmAnswer(body={"value": found})
 
     def _show(self, request: ArmRequest) -> ArmAnswer:
@@ -259,7 +259,7 @@ class Deployments:
             record = self._record(request)
         except ArmError:
             return ArmAnswer(204)
-        self._places.drop_deployment(record)
+        self._resource_groups.drop_deployment(record)
         return ArmAnswer(204)
 
     def _export(self, request: ArmRequest) -> ArmAnswer:
@@ -308,7 +308,7 @@ class Deployments:
         return ArmAnswer(body={"value": list(self._record(request).operations)})
 
     def _record(self, request: ArmRequest) -> DeploymentRecord:
-        record = self._places.deployment(request.group, request.names["deployment"])
+        record = self._resource_groups.deployment(request.group, request.names["deployment"])
         if record is None:
             name = request.names["deployment"]
             raise ArmError(404, "DeploymentNotFound", f"Deployment '{name[:100]}' could not be found.")
@@ -357,7 +357,7 @@ class Deployments:
         body = self._resource(request, properties)
         if payload.tags:
             body["tags"] = payload.tags
-        is_new = self._places.deployment(request.group, request.names["deployment"]) is None
+        is_new = self._resource_groups.deployment(request.group, request.names["deployment"]) is None
         record = DeploymentRecord(
             name=request.names["deployment"],
             group=request.group,
@@ -365,7 +365,7 @@ class Deployments:
             operations=tuple(done),
             shown_to=self._nesting.shown_to,
         )
-        self._places.put_deployment(record)
+        self._resource_groups.put_deployment(record)
         version = request.query.get("api-version", API_VERSIONS[0])
         location = (
             f"{request.base_url}{body['id']}/operationStatuses/{properties['correlationId']}?api-version={version}"
@@ -416,14 +416,14 @@ class Deployments:
         return payload
 
     def _constants(self, request: ArmRequest) -> dict[str, Any]:
-        group = self._places.groups.get(request.group.lower())
+        group = self._resource_groups.groups.get(request.group.lower())
         group_id = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}"
         return {
             "resourcegroup": {
                 "id": group_id,
                 "name": request.group,
                 "type": "Microsoft.Resources/resourceGroups",
-                "location": self._places.location(request.group),
+                "location": self._resource_groups.location(request.group),
                 "tags": {} if group is None else group.tags,
                 "properties": {"provisioningState": "Succeeded"},
             },
@@ -512,7 +512,7 @@ class Deployments:
         segments = path.strip("/").lower().split("/")
         if segments[-3:-1] != DEPLOYMENTS.lower().split("/") or len(segments) < 8:
             return PrincipalRole.READER
-        record = self._places.deployment(segments[3], segments[-1])
+        record = self._resource_groups.deployment(segments[3], segments[-1])
         return PrincipalRole.READER if record is None else record.shown_to
 
     def _note(self, role: PrincipalRole) -> None:

@@ -30,7 +30,7 @@ from tidegate.azure.management.access.requests import (
     bad_request,
     resource_not_found,
 )
-from tidegate.azure.management.manager.places import DEFAULT_GROUP, Places, time_text
+from tidegate.azure.management.manager.resource_groups import DEFAULT_GROUP, ResourceGroups, time_text
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.hub.event_hub import EventHub
 from tidegate.log import LogDamaged, PartitionStore
@@ -149,10 +149,12 @@ class Monitor:
         ResourceKind("eventtypes/management", ("2015-04-01",)),
     )
 
-    def __init__(self, context: HttpContext, jobs: Jobs | None, places: Places, changes: ActivityLog) -> None:
+    def __init__(
+        self, context: HttpContext, jobs: Jobs | None, resource_groups: ResourceGroups, changes: ActivityLog
+    ) -> None:
         self._context = context
         self._jobs = jobs
-        self._places = places
+        self._resource_groups = resource_groups
         self._changes = changes
 
     def operations(self) -> Sequence[Operation]:
@@ -269,7 +271,7 @@ class Monitor:
         jobs, name = self._jobs, request.names["job"]
         key = f"microsoft.streamanalytics/streamingjobs/{name}".lower()
         try:
-            if jobs is not None and self._places.is_in(key, request.group):
+            if jobs is not None and self._resource_groups.is_in(key, request.group):
                 return jobs, jobs.show(name).name
         except JobNotFound:
             pass

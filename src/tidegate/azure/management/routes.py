@@ -38,7 +38,7 @@ from tidegate.azure.management.access.requests import (
 from tidegate.azure.management.access.tokens import DATA_AUDIENCES, Caller, Callers, TokenIssuer, signing_key
 from tidegate.azure.management.deployments import Deployments
 from tidegate.azure.management.event_hubs.provider import EventHubProvider
-from tidegate.azure.management.manager.places import Places
+from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.resource_manager import Question, ResourceManager, ResourceProvider
 from tidegate.azure.management.manager.state import StateFile
 from tidegate.azure.management.manager.subscriptions import Subscriptions
@@ -119,23 +119,23 @@ class ArmApplication:
         """Raises FileDamaged, OSError."""
         self._context = context
         self.hub = hub = context.hub
-        places = Places(StateFile(settings.data_dir))
+        resource_groups = ResourceGroups(StateFile(settings.data_dir))
         issuer = TokenIssuer(signing_key(settings.data_dir))
         self._callers = Callers(hub.namespace.access, Principals(settings.data_dir), issuer, time.time)
         connect = context.control.connection_string
-        self.event_hubs = EventHubProvider(hub.namespace, places, hub.settings.capture, connect)
+        self.event_hubs = EventHubProvider(hub.namespace, resource_groups, hub.settings.capture, connect)
         providers: list[ResourceProvider] = [self.event_hubs]
         if settings.jobs is not None:
             hubs = LocalHubs(hub.namespace, connect, lambda: context.control.own_ports)
             settings.jobs.refresh = hubs.refreshed
             outputs = (settings.data_dir / FOLDER / "outputs").absolute()
-            providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))
+            providers.append(StreamAnalyticsProvider(settings.jobs, resource_groups, hubs, outputs))
         self._changes = ActivityLog(settings.data_dir / FOLDER / "activity.jsonl")
-        providers.append(Monitor(context, settings.jobs, places, self._changes))
-        deployments = Deployments(places)
+        providers.append(Monitor(context, settings.jobs, resource_groups, self._changes))
+        deployments = Deployments(resource_groups)
         providers.append(deployments)
         operations = [operation for provider in providers for operation in provider.operations()]
-        operations += Subscriptions(places, providers).operations()
+        operations += Subscriptions(resource_groups, providers).operations()
         self._manager = ResourceManager(operations)
         deployments.perform = self._manager.perform
         self._logins = asyncio.Semaphore(MOST_LOGINS_AT_ONCE)

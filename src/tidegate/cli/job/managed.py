@@ -15,9 +15,9 @@ import click
 from tidegate.cli.management import (
     GROUP,
     SUBSCRIPTION,
-    Answer,
     ManagementClient,
     ManagementError,
+    ManagementResponse,
     ServiceConnection,
     connection_options,
     path_of,
@@ -80,7 +80,7 @@ class JobsClient:
 
     def call(
         self, method: str, name: str, *below: str, body: Any = None, parameters: Mapping[str, Any] | None = None
-    ) -> Answer:
+    ) -> ManagementResponse:
         """Return what the API answers to a request on a job or below it. Raises ManagementError."""
         path = self._path(name)
         below_path = "".join(f"/{path_of(segment)}" for segment in below)

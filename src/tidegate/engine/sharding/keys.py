@@ -39,7 +39,7 @@ class Division(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class OperatorPlacement:
     """Where an operator runs.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Link:
 
 def placements(
     operators: Sequence[tuple[plan.Relation, tuple[plan.Relation, ...]]], *, by_substream: bool, joined: bool
-) -> list[Placement]:
+) -> list[OperatorPlacement]:
     """Decide where each operator runs.
 
     Args:
@@ -133,7 +133,7 @@ def placements(
     """
     if by_substream:
         division = Division.NONE if joined else Division.SUBSTREAMS
-        return [Placement(0, division, (), (False,) * len(sources)) for _, sources in operators]
+        return [OperatorPlacement(0, division, (), (False,) * len(sources)) for _, sources in operators]
     nodes = [_Node(relation, sources, set(range(len(keys_of(relation))))) for relation, sources in operators]
     numbers = {id(node.relation): number for number, node in enumerate(nodes)}
     _link(nodes, numbers)
@@ -207,9 +207,9 @@ def _narrow(nodes: Sequence[_Node]) -> None:
                     changed = True
 
 
-def _levels(nodes: Sequence[_Node], numbers: Mapping[int, int]) -> list[Placement]:
+def _levels(nodes: Sequence[_Node], numbers: Mapping[int, int]) -> list[OperatorPlacement]:
     """Give each operator its level and an order of its keys."""
-    found: list[Placement] = []
+    found: list[OperatorPlacement] = []
     for node in nodes:
         lower = [None if is_local(source) else operator_below(source, numbers) for source in node.sources]
         order = tuple(sorted(node.keys))
@@ -231,7 +231,7 @@ def _levels(nodes: Sequence[_Node], numbers: Mapping[int, int]) -> list[Placemen
             below is not None and not (aligned[side] and found[below].level == level)
             for side, below in enumerate(lower)
         )
-        found.append(Placement(level, division, order if division is Division.KEYS else (), exchanged))
+        found.append(OperatorPlacement(level, division, order if division is Division.KEYS else (), exchanged))
     return found
 
 
@@ -293,7 +293,7 @@ def _named(relation: plan.Relation) -> str:
             return "a JOIN runs"
 
 
-def _said(relation: plan.Relation, placement: Placement) -> str:
+def _said(relation: plan.Relation, placement: OperatorPlacement) -> str:
     after = ", after an exchange" if any(placement.exchanged) else ""
     match placement.division:
         case Division.KEYS:

@@ -31,7 +31,7 @@ from tidegate.engine.program.keyed_side import KeyedPart
 from tidegate.engine.program.operators import Operator
 from tidegate.engine.program.partial import BatchSubstreams, Partial
 from tidegate.engine.program.program import Program
-from tidegate.engine.sharding.keys import Division, Placement, keys_of, operator_below, placements
+from tidegate.engine.sharding.keys import Division, OperatorPlacement, keys_of, operator_below, placements
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.joins import class_of
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
@@ -157,7 +157,7 @@ class Sharding:
 
     shards: int
     seed: int
-    placements: tuple[Placement, ...]
+    placements: tuple[OperatorPlacement, ...]
     outputs: tuple[int, ...]
     wide: bool
 
@@ -212,7 +212,9 @@ class Sharding:
             case Division.SUBSTREAMS | Division.NONE:
                 return np.zeros(len(rows), dtype=np.int64)
 
-    def codes_of_reduced(self, operator: Operator, placement: Placement, table: Frame | PaneTable) -> Int64Array:
+    def codes_of_reduced(
+        self, operator: Operator, placement: OperatorPlacement, table: Frame | PaneTable
+    ) -> Int64Array:
         """Return int64[n]: the shard of each row that an operator has reduced."""
         match placement.division:
             case Division.KEYS:
@@ -267,7 +269,9 @@ class Divider:
             return codes_of_keys(substreams.keys, self._sharding.shards, self._sharding.seed)
         return np.zeros(len(substreams.keys), dtype=np.int64)
 
-    def _pieces(self, operator: Operator, placement: Placement, payload: Any, of_keys: Int64Array | None) -> list[Any]:
+    def _pieces(
+        self, operator: Operator, placement: OperatorPlacement, payload: Any, of_keys: Int64Array | None
+    ) -> list[Any]:
         """Return the piece of a payload that each shard gets; None for nothing."""
         shards = self._sharding.shards
         if isinstance(payload, list):

@@ -57,7 +57,7 @@ class Losses:
 
 
 @dataclass(slots=True)
-class Recovery:
+class RecoveryCost:
     """What lost states cost a run, from each loss until the run is as far in the log as it was.
 
     Attributes:

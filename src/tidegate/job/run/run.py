@@ -15,7 +15,7 @@ from tidegate.engine.sharding.keys import unspread
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
 from tidegate.job.run.event_quality import EventQuality
-from tidegate.job.run.losses import Losses, Recovery
+from tidegate.job.run.losses import Losses, RecoveryCost
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.patient_placement import PatientPlacement
 from tidegate.job.run.placement_policy import CONFIGURED, MovePolicy, RebalancePolicy, RunLocation
@@ -237,7 +237,7 @@ class _Run:
         self._places = places
         self._placement: Placement | None = None
         self._losses = Losses()
-        self._recovery = Recovery()
+        self._recovery = RecoveryCost()
         self._moves = 0
         self._rebalance = RebalancePolicy()
         self._status = StatusFile(opened.folder, job.program, job.policy)

@@ -35,7 +35,7 @@ _MOST_CHANGES = 64
 Timeline = tuple[str, str]
 
 
-class Published(Protocol):
+class Broadcast(Protocol):
     """A value that every worker can fetch."""
 
     @property
@@ -121,9 +121,9 @@ class SentCarries:
         withdraw: ends that once no task refers to the value.
     """
 
-    publish: Callable[[object], Published]
+    publish: Callable[[object], Broadcast]
     withdraw: Callable[[Any], None]
-    published: dict[int, Published] = field(default_factory=dict)
+    published: dict[int, Broadcast] = field(default_factory=dict)
     _run: str = field(default_factory=lambda: uuid.uuid4().hex)
     _sent: dict[Timeline, _Sent] = field(default_factory=dict)
     _count: int = 0
@@ -178,7 +178,7 @@ class KeptCarries:
     run: str = ""
     carries: dict[Timeline, tuple[str, SubstreamCarry]] = field(default_factory=dict)
 
-    def task(self, task: Task, published: dict[int, Published]) -> Task:
+    def task(self, task: Task, published: dict[int, Broadcast]) -> Task:
         """Return the task with its carries in place of their versions."""
         return replace(task, ranges=[replace(one, carry=self._carry(one.carry, published)) for one in task.ranges])
 
@@ -189,7 +189,7 @@ class KeptCarries:
                 self._keep(result, version.carry, task_range.carry)
         return results
 
-    def _carry(self, carry: AnyCarry | CarryVersion, published: dict[int, Published]) -> AnyCarry:
+    def _carry(self, carry: AnyCarry | CarryVersion, published: dict[int, Broadcast]) -> AnyCarry:
         if not isinstance(carry, CarryVersion):
             return carry
         if self.run != carry.run:
@@ -222,7 +222,7 @@ _KEPT = KeptCarries()
 """The carries that this process keeps."""
 
 
-def run_sent_task(task: Task, published: dict[int, Published], program: Program, policy: Policy) -> list[RangeResult]:
+def run_sent_task(task: Task, published: dict[int, Broadcast], program: Program, policy: Policy) -> list[RangeResult]:
     """Run a task that `SentCarries` has sent, on a worker.
 
     Raises:

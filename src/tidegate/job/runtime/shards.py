@@ -28,7 +28,7 @@ from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged, together
 from tidegate.job.runtime.emission import Completeness, Reached, StepOrder, Timeline, emitted_rows
 from tidegate.job.runtime.task import RangeResult
-from tidegate.job.runtime.writers import Share
+from tidegate.job.runtime.writers import WriterRows
 from tidegate.ordering import END_OF_TIME, Policy
 
 
@@ -50,7 +50,7 @@ class Delivery:
     partials: dict[int, list[Partial]] = field(default_factory=dict)
     frames: dict[Side, list[Frame]] = field(default_factory=dict)
     void: bool = False
-    share: Share | None = None
+    share: WriterRows | None = None
 
 
 @dataclass(slots=True)

@@ -49,22 +49,22 @@ class Stretches:
 
 
 @dataclass(slots=True)
-class Share:
+class WriterRows:
     """The rows that a shard has for a writer, by output and stretch."""
 
     rows: dict[tuple[str, int], list[ResultRows]] = field(default_factory=dict)
 
-    def with_more(self, other: Share | None) -> Share:
+    def with_more(self, other: WriterRows | None) -> WriterRows:
         """Return the rows of both."""
         together = {place: list(rows) for place, rows in self.rows.items()}
         for place, rows in (other.rows if other is not None else {}).items():
             together.setdefault(place, []).extend(rows)
-        return Share(together)
+        return WriterRows(together)
 
 
-def shares(rows: Iterable[ResultRows], stretches: Stretches, writers: int) -> list[Share]:
+def shares(rows: Iterable[ResultRows], stretches: Stretches, writers: int) -> list[WriterRows]:
     """Divide the rows of a shard among writers."""
-    found = [Share() for _ in range(writers)]
+    found = [WriterRows() for _ in range(writers)]
     for each in rows:
         numbers = stretches.numbers(each.merge_keys[0].int_values())
         # Rows are in the order of their first merge key.
@@ -92,7 +92,7 @@ Written = dict[tuple[str, int], tuple[int, int, EncodedPiece]]
 """By output and stretch: how many rows, their largest time in ticks, and where they are."""
 
 
-def write_shares(received: Sequence[Share], encoders: Mapping[str, Encoder], folder: Path) -> Written:
+def write_shares(received: Sequence[WriterRows], encoders: Mapping[str, Encoder], folder: Path) -> Written:
     """Merge and encode what all shards have for a writer.
 
     Returns:

@@ -22,7 +22,7 @@ def head_of(request: h11.Request) -> bytes:
     return b"\r\n".join((*lines, b"", b""))
 
 
-class Passage:
+class Relay:
     """Carries bytes between a client and the process that answers it until either end closes.
 
     `connections` are those that uvicorn waits for when it stops. The other process ends them then.
@@ -70,11 +70,11 @@ class Passage:
 
 
 class _End(asyncio.Protocol):
-    """One end of a passage; what comes here goes to the other."""
+    """One end of a relay; what comes here goes to the other."""
 
-    def __init__(self, passage: Passage, other: asyncio.Transport | None) -> None:
+    def __init__(self, relay: Relay, other: asyncio.Transport | None) -> None:
         self.other = other
-        self._passage = passage
+        self._relay = relay
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
@@ -89,4 +89,4 @@ class _End(asyncio.Protocol):
             self.other.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._passage.end()
+        self._relay.end()

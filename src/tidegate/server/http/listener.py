@@ -23,7 +23,7 @@ from starlette.routing import Match
 from tidegate.server.context.context import ServerContext
 from tidegate.server.context.origin import Origin
 from tidegate.server.http.handover import HandOver
-from tidegate.server.http.protocol import Elsewhere, HttpProtocol
+from tidegate.server.http.protocol import HttpProtocol, OtherProcess
 from tidegate.server.http.refusals import HttpRefusals, not_served
 from tidegate.server.http.routing import HttpContext, HubControl, route_groups
 from tidegate.server.transports.strangers import Strangers
@@ -97,7 +97,7 @@ class WebListener:
         hand_over: HandOver | None = None,
     ) -> None:
         served = application(hub, control, events_only=hand_over is not None)
-        elsewhere = None if hand_over is None else Elsewhere(_answers(served), hand_over)
+        elsewhere = None if hand_over is None else OtherProcess(_answers(served), hand_over)
         protocol: Any = partial(
             HttpProtocol, head_timeout_s=hub.settings.open_timeout_s, strangers=strangers, elsewhere=elsewhere
         )

@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.server.context.origin import Origin
-from tidegate.server.http.handover import HandOver, Passage, head_of
+from tidegate.server.http.handover import HandOver, Relay, head_of
 from tidegate.server.transports.strangers import Stranger, Strangers
 
 SPELLING = "tidegate.header_spelling"
@@ -38,7 +38,7 @@ _ORIGIN = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class OtherProcess:
     """Another process, and the requests that this one answers itself."""
 
     is_here: Callable[[h11.Request], bool]
@@ -93,7 +93,7 @@ class HttpProtocol(H11Protocol):
         *arguments: Any,
         head_timeout_s: float,
         strangers: Strangers,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: OtherProcess | None = None,
         origin: Origin | None = None,
         **options: Any,
     ) -> None:
@@ -168,7 +168,7 @@ class HttpProtocol(H11Protocol):
             _logger.error("a request could not be handed over: %s", error)
             self.transport.close()
             return
-        Passage(self.transport, elsewhere, first, self.connections)
+        Relay(self.transport, elsewhere, first, self.connections)
 
     def _is_of_a_stranger(self, data: bytes) -> bool:
         """Refuse a client whose first bytes are another protocol's."""

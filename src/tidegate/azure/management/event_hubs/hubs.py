@@ -34,7 +34,7 @@ from tidegate.azure.management.event_hubs.payloads import (
     retention_figures,
     time_of_ms,
 )
-from tidegate.azure.management.manager.places import Places
+from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.state import DEFAULT_LOCATION, ResourceRecord
 from tidegate.hub.access_rules import AccessRule, Right, is_root_rule
 from tidegate.hub.addresses import split_address
@@ -213,9 +213,11 @@ _GROUP = f"{_GROUPS}/{{consumer_group}}"
 class EventHubs:
     """The event hubs of the namespace and their consumer groups."""
 
-    def __init__(self, namespace: Namespace, places: Places, default_capture: CaptureDescription | None) -> None:
+    def __init__(
+        self, namespace: Namespace, resource_groups: ResourceGroups, default_capture: CaptureDescription | None
+    ) -> None:
         self._namespace = namespace
-        self._places = places
+        self._resource_groups = resource_groups
         self._default_capture = default_capture
 
     def operations(self) -> list[Operation]:
@@ -259,7 +261,7 @@ class EventHubs:
         if name.lower() not in self._namespace.event_hubs:
             return ArmAnswer(204)
         self._namespace.management.delete_event_hub(name)
-        self._places.drop_records(self._key(name))
+        self._resource_groups.drop_records(self._key(name))
         return ArmAnswer()
 
     def _create(self, name: str, properties: EventHubProperties) -> EventHub:
@@ -312,7 +314,9 @@ class EventHubs:
         destination = capture.destination if capture is not None else None
         account = None if destination is None else destination.properties.storage_account_resource_id
         if account is not None:
-            self._places.put_record(self._key(hub.name), ResourceRecord(more={"storageAccountResourceId": account}))
+            self._resource_groups.put_record(
+                self._key(hub.name), ResourceRecord(more={"storageAccountResourceId": account})
+            )
 
     def _key(self, name: str) -> str:
         return f"{namespace_key(self._namespace)}/eventhubs/{name.lower()}"
@@ -341,13 +345,13 @@ class EventHubs:
             properties["userMetadata"] = hub.config.user_metadata
         capture = hub.config.capture or self._default_capture
         if capture is not None:
-            more = self._places.record(self._key(hub.name)).more
+            more = self._resource_groups.record(self._key(hub.name)).more
             properties["captureDescription"] = _capture_resource(capture, more)
         parent = namespace_id(self._namespace, request.subscription, request.group)
         return envelope(parent, "namespaces/eventhubs", hub.name, properties, self._location())
 
     def _location(self) -> str:
-        return self._places.record(namespace_key(self._namespace)).location
+        return self._resource_groups.record(namespace_key(self._namespace)).location
 
     # -- consumer groups
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from tidegate.azure.management.access.requests import GROUP, ArmRequest, Payload, bad_request, resource_not_found
-from tidegate.azure.management.manager.places import DEFAULT_GROUP, time_text
+from tidegate.azure.management.manager.resource_groups import DEFAULT_GROUP, time_text
 from tidegate.azure.management.manager.subscriptions import Tags
 from tidegate.hub.config import MAX_PARTITIONS, MAX_THROUGHPUT_UNITS, MAX_USER_METADATA_CHARACTERS, MS_PER_HOUR
 from tidegate.hub.namespace import Namespace

@@ -28,7 +28,7 @@ from tidegate.azure.management.event_hubs.payloads import (
     namespace_key,
 )
 from tidegate.azure.management.event_hubs.schema_groups import SchemaGroups
-from tidegate.azure.management.manager.places import Places, time_text
+from tidegate.azure.management.manager.resource_groups import ResourceGroups, time_text
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.azure.management.manager.subscriptions import check_tags
 from tidegate.hub.capture.description import CaptureDescription
@@ -72,14 +72,14 @@ class EventHubProvider:
     def __init__(
         self,
         namespace: Namespace,
-        places: Places,
+        resource_groups: ResourceGroups,
         default_capture: CaptureDescription | None,
         connection_string: ConnectionString,
     ) -> None:
         self._namespace = namespace
-        self._places = places
+        self._resource_groups = resource_groups
         self._connection_string = connection_string
-        self._hubs = EventHubs(namespace, places, default_capture)
+        self._hubs = EventHubs(namespace, resource_groups, default_capture)
         self._rules = AuthorizationRules(namespace, connection_string)
         self._publishers = RevokedPublishers(namespace)
         self._schema_groups = SchemaGroups(namespace)
@@ -135,24 +135,24 @@ class EventHubProvider:
         if changes:
             self._namespace.management.update_limits(**changes)
         key = namespace_key(self._namespace)
-        record = self._places.record(key)
+        record = self._resource_groups.record(key)
         if payload.tags is not None:
             record = record.model_copy(update={"tags": check_tags(payload.tags)})
         if payload.location is not None:
             record = record.model_copy(update={"location": payload.location[:90]})
-        if record != self._places.record(key):
-            self._places.put_record(key, record)
+        if record != self._resource_groups.record(key):
+            self._resource_groups.put_record(key, record)
         return ArmAnswer(body=self._resource(request.subscription, request.group))
 
     @property
     def tags(self) -> Mapping[str, str]:
         """The tags of the namespace."""
-        return self._places.record(namespace_key(self._namespace)).tags
+        return self._resource_groups.record(namespace_key(self._namespace)).tags
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Replace the tags of the namespace. Raises OSError."""
         key = namespace_key(self._namespace)
-        self._places.put_record(key, self._places.record(key).model_copy(update={"tags": dict(tags)}))
+        self._resource_groups.put_record(key, self._resource_groups.record(key).model_copy(update={"tags": dict(tags)}))
 
     def _limits(self, payload: NamespacePayload) -> dict[str, object]:
         """Return the changes of limits that a payload asks for, as fields of Limits."""
@@ -221,8 +221,8 @@ class EventHubProvider:
 
     def _resource(self, subscription: str, group: str) -> dict[str, Any]:
         limits = self._namespace.limits
-        record = self._places.record(namespace_key(self._namespace))
-        created = time_text(self._places.created_at)
+        record = self._resource_groups.record(namespace_key(self._namespace))
+        created = time_text(self._resource_groups.created_at)
         tier = limits.tier.value.capitalize()
         sku = {"name": tier, "tier": tier}
         return {

@@ -20,7 +20,11 @@ from tidegate.azure.management.access.requests import (
     read_payload,
 )
 from tidegate.azure.management.access.tokens import DEFAULT_TENANT
-from tidegate.azure.management.manager.places import DEFAULT_SUBSCRIPTION, Places, subscription_resource
+from tidegate.azure.management.manager.resource_groups import (
+    DEFAULT_SUBSCRIPTION,
+    ResourceGroups,
+    subscription_resource,
+)
 from tidegate.azure.management.manager.resource_manager import ResourceProvider, provider_resource
 from tidegate.azure.management.manager.state import DEFAULT_LOCATION, GroupRecord
 
@@ -51,8 +55,8 @@ def check_tags(tags: Tags | None) -> dict[str, str]:
 class Subscriptions:
     """What lies above the resources of the providers."""
 
-    def __init__(self, places: Places, providers: Sequence[ResourceProvider]) -> None:
-        self._places = places
+    def __init__(self, resource_groups: ResourceGroups, providers: Sequence[ResourceProvider]) -> None:
+        self._resource_groups = resource_groups
         self._providers = providers
 
     def operations(self) -> list[Operation]:
@@ -125,7 +129,9 @@ class Subscriptions:
     # -- resource groups
 
     def _groups(self, request: ArmRequest) -> ArmAnswer:
-        found = [self._group_resource(request.subscription, group.name) for group in self._places.groups.values()]
+        found = [
+            self._group_resource(request.subscription, group.name) for group in self._resource_groups.groups.values()
+        ]
         return ArmAnswer(body={"value": found})
 
     def _group(self, request: ArmRequest) -> ArmAnswer:
@@ -135,7 +141,7 @@ class Subscriptions:
     def _put_group(self, request: ArmRequest) -> ArmAnswer:
         name = _checked_group(request.group)
         payload = read_payload(GroupPayload, request.body)
-        former = self._places.groups.get(name.lower())
+        former = self._resource_groups.groups.get(name.lower())
         location = _location(payload.location or (former.location if former else None))
         if former is not None and location != former.location:
             raise ArmError(
@@ -149,29 +155,29 @@ class Subscriptions:
             tags=check_tags(payload.tags),
             managed_by=payload.managed_by,
         )
-        self._places.put_group(record)
+        self._resource_groups.put_group(record)
         return ArmAnswer(200 if former else 201, self._group_resource(request.subscription, name))
 
     def _patch_group(self, request: ArmRequest) -> ArmAnswer:
         name = _checked_group(request.group)
         payload = read_payload(GroupPayload, request.body)
-        former = self._places.groups.get(name.lower())
+        former = self._resource_groups.groups.get(name.lower())
         if former is None:
             raise _no_group(name)
         if payload.tags is not None:
-            self._places.put_group(former.model_copy(update={"tags": check_tags(payload.tags)}))
+            self._resource_groups.put_group(former.model_copy(update={"tags": check_tags(payload.tags)}))
         return ArmAnswer(body=self._group_resource(request.subscription, name))
 
     def _delete_group(self, request: ArmRequest) -> ArmAnswer:
-        if self._places.groups.get(request.group.lower()) is None:
+        if self._resource_groups.groups.get(request.group.lower()) is None:
             raise _no_group(request.group)
         for provider in self._providers:
             provider.delete_group(request.group)
-        self._places.drop_group(request.group)
+        self._resource_groups.drop_group(request.group)
         return ArmAnswer()
 
     def _group_resource(self, subscription: str, name: str) -> dict[str, Any]:
-        record = self._places.groups.get(name.lower()) or GroupRecord(name=name, location=DEFAULT_LOCATION)
+        record = self._resource_groups.groups.get(name.lower()) or GroupRecord(name=name, location=DEFAULT_LOCATION)
         body: dict[str, Any] = {
             "id": f"/subscriptions/{subscription}/resourceGroups/{record.name}",
             "name": record.name,

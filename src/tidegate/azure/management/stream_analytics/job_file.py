@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.azure.management.access.requests import ArmError, ArmRequest, bad_request
-from tidegate.azure.management.manager.places import time_text
+from tidegate.azure.management.manager.resource_groups import time_text
 from tidegate.azure.management.stream_analytics.document import parts_of
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES, NoCounterpartError, no_counterpart
 from tidegate.azure.projects.datasources.secrets import STORAGE_VARIABLES, Secrets, variable_of

@@ -20,7 +20,7 @@ from tidegate.azure.management.access.requests import (
     bad_request,
     read_payload,
 )
-from tidegate.azure.management.manager.places import time_text
+from tidegate.azure.management.manager.resource_groups import time_text
 from tidegate.azure.management.manager.subscriptions import Tags, check_tags
 from tidegate.azure.management.stream_analytics.document import (
     DEFAULT_TRANSFORMATION,
@@ -152,7 +152,7 @@ class StreamingJobs:
         if self._store.exists(request):
             change = partial(document_of, payload, is_patch=False)
             return self._answer(request, self._store.edit(request, change), 200)
-        location = payload.location or self._store.places.location(request.group)
+        location = payload.location or self._store.resource_groups.location(request.group)
         document = document_of(payload, {"location": location}, is_patch=False)
         return self._answer(request, self._store.create(request, document), 201)
 
@@ -289,7 +289,7 @@ class StreamingJobs:
             "id": job_id(request, job.name),
             "name": job.name,
             "type": KIND,
-            "location": arm.get("location") or self._store.places.location(request.group),
+            "location": arm.get("location") or self._store.resource_groups.location(request.group),
             "tags": arm.get("tags", {}),
             "properties": properties,
         }

@@ -16,7 +16,7 @@ from tidegate.azure.management.access.requests import (
     bad_request,
     resource_not_found,
 )
-from tidegate.azure.management.manager.places import DEFAULT_GROUP
+from tidegate.azure.management.manager.resource_groups import DEFAULT_GROUP
 from tidegate.azure.management.stream_analytics.document import (
     DEFAULT_TRANSFORMATION,
     DEFAULT_UNITS,

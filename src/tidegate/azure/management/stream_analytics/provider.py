@@ -18,7 +18,7 @@ from tidegate.azure.management.access.requests import (
     bad_request,
     read_payload,
 )
-from tidegate.azure.management.manager.places import Places
+from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.azure.management.stream_analytics.engine_questions import ENGINE, NoAnswer, ProblemKind
 from tidegate.azure.management.stream_analytics.job_file import job_file_of, with_kept_secrets
@@ -181,8 +181,8 @@ class StreamAnalyticsProvider:
         )
     )
 
-    def __init__(self, jobs: Jobs, places: Places, hubs: LocalHubs, output_folder: Path) -> None:
-        self._store = JobStore(jobs, places, hubs, output_folder)
+    def __init__(self, jobs: Jobs, resource_groups: ResourceGroups, hubs: LocalHubs, output_folder: Path) -> None:
+        self._store = JobStore(jobs, resource_groups, hubs, output_folder)
         self._jobs = StreamingJobs(self._store)
         self._parts = JobParts(self._store)
         self._insight = JobInsight(self._store)

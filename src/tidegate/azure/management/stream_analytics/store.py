@@ -19,7 +19,7 @@ from tidegate.azure.management.access.requests import (
     conflict,
     resource_not_found,
 )
-from tidegate.azure.management.manager.places import DEFAULT_GROUP, Places
+from tidegate.azure.management.manager.resource_groups import DEFAULT_GROUP, ResourceGroups
 from tidegate.azure.management.manager.state import ResourceRecord
 from tidegate.azure.management.stream_analytics.document import (
     DEFAULT_TRANSFORMATION,
@@ -54,15 +54,15 @@ Document = Mapping[str, Any]
 class JobStore:
     """Reads and writes the jobs that a request's place holds."""
 
-    def __init__(self, jobs: Jobs, places: Places, hubs: LocalHubs, output_folder: Path) -> None:
+    def __init__(self, jobs: Jobs, resource_groups: ResourceGroups, hubs: LocalHubs, output_folder: Path) -> None:
         self.jobs = jobs
-        self.places = places
+        self.resource_groups = resource_groups
         self.hubs = hubs
         self.output_folder = output_folder
 
     def listed(self, group: str) -> list[JobResource]:
         """Return the jobs of a group, of all groups if it is empty."""
-        return [job for job in self.jobs.list() if self.places.is_in(key_of(job.name), group)]
+        return [job for job in self.jobs.list() if self.resource_groups.is_in(key_of(job.name), group)]
 
     def job(self, request: ArmRequest) -> JobResource:
         """Return the job that a request names. Raises ArmError."""
@@ -71,7 +71,7 @@ class JobStore:
             job = self.jobs.show(name)
         except JobNotFound:
             raise resource_not_found(KIND, name, request.group) from None
-        if not self.places.is_in(key_of(name), request.group):
+        if not self.resource_groups.is_in(key_of(name), request.group):
             raise resource_not_found(KIND, name, request.group)
         return job
 
@@ -84,7 +84,7 @@ class JobStore:
         else:
             return True
         if any(job.name.lower() == request.names["job"].lower() for job in self.jobs.list()):
-            owner = self.places.record(key_of(request.names["job"])).group or DEFAULT_GROUP
+            owner = self.resource_groups.record(key_of(request.names["job"])).group or DEFAULT_GROUP
             raise conflict(f"the job '{request.names['job']}' exists in the resource group '{owner}': names are unique")
         return False
 
@@ -92,20 +92,24 @@ class JobStore:
         """Create a job in the request's place. Raises ArmError, ServiceError."""
         name = request.names["job"]
         job = self.jobs.create(name, self._document(name, JobDocument(), document))
-        self.places.put_record(key_of(name), ResourceRecord(group=self.places.group_key(request.group)))
+        self.resource_groups.put_record(
+            key_of(name), ResourceRecord(group=self.resource_groups.group_key(request.group))
+        )
         return job
 
     def placed(self, request: ArmRequest, job: JobResource) -> ArmRequest:
         """Return a request for a whole subscription as one for the group that a job is in."""
         if request.group:
             return request
-        owner = self.places.groups.get(self.places.record(key_of(job.name)).group)
+        owner = self.resource_groups.groups.get(self.resource_groups.record(key_of(job.name)).group)
         return replace(request, names={**request.names, "group": DEFAULT_GROUP if owner is None else owner.name})
 
     def create_from_file(self, request: ArmRequest, document: JobDocument) -> JobResource:
         """Create a job of a job file in the request's place. Raises ServiceError, OSError."""
         job = self.jobs.create(request.names["job"], document)
-        self.places.put_record(key_of(job.name), ResourceRecord(group=self.places.group_key(request.group)))
+        self.resource_groups.put_record(
+            key_of(job.name), ResourceRecord(group=self.resource_groups.group_key(request.group))
+        )
         return job
 
     def edit(self, request: ArmRequest, change: Callable[[dict[str, Any]], Document]) -> JobResource:
@@ -127,7 +131,7 @@ class JobStore:
     def delete(self, job: JobResource) -> None:
         """Delete a job. Raises ServiceError, OSError."""
         self.jobs.delete(job.name)
-        self.places.drop_records(key_of(job.name))
+        self.resource_groups.drop_records(key_of(job.name))
 
     def _document(self, name: str, former: JobDocument, document: Document) -> JobDocument:
         """Return what the service keeps for a description. Raises ArmError."""

@@ -27,7 +27,7 @@ DEFAULT_GROUP = "tidegate"
 """The group that lists name when a request names none."""
 
 
-class Places:
+class ResourceGroups:
     """Knows the explicit groups, and what is kept of the resources in all of them."""
 
     def __init__(self, state: StateFile) -> None:
