@@ -11,8 +11,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 _SHOWN = 5
@@ -21,7 +23,7 @@ _SHOWN = 5
 def main() -> None:
     """Print the figures of a clone."""
     source = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT) / "src"
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
+    trees = trees_of(source)
     folders = Counter(str(path.parent.relative_to(source)) for path in trees)
     layers = Counter(path.relative_to(source).parts[:2] for path in trees if len(path.relative_to(source).parts) > 2)
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)
@@ -63,7 +65,7 @@ def main() -> None:
 def package_map() -> str:
     """Return a table of the packages, the importing ones above the imported ones, with what each says it is for."""
     source = ROOT / "src"
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
+    trees = trees_of(source)
     layers: dict[str, set[str]] = {}
     folders: dict[str, set[str]] = {}
     for name, targets in sorted(_imports(source, trees).items()):
@@ -81,6 +83,22 @@ def package_map() -> str:
             path = source.joinpath(*folder.split("."), "__init__.py")
             rows.append(f"| `{folder.removeprefix('tidegate.').replace('.', '/')}` | {_first_sentence(trees[path])} |")
     return "\n".join(["| package | |", "|---|---|", *rows]) + "\n"
+
+
+def statements(tree: ast.AST) -> list[ast.stmt]:
+    """Return all statements of a tree, among them definitions and imports, without looking into expressions."""
+    found: list[ast.stmt] = []
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(node, field, ())
+            if isinstance(inner, list):  # a lambda's body is an expression
+                found += inner
+                waiting += inner
+        # They hold statements, and are none themselves.
+        waiting += (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
+    return found
 
 
 def _first_sentence(tree: ast.Module) -> str:
@@ -129,6 +147,12 @@ def circles_of(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
     yield from sorted(found, key=len, reverse=True)
 
 
+@cache
+def trees_of(source: Path) -> Mapping[Path, ast.Module]:
+    """Return the syntax tree of each module below a folder, in the order of their paths."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
+
+
 def _imports(source: Path, trees: Mapping[Path, ast.Module]) -> dict[str, set[str]]:
     """Return for each module the modules of this project that it imports, for types only or not."""
     known = {_dotted(path, source) for path in trees}
@@ -136,7 +160,7 @@ def _imports(source: Path, trees: Mapping[Path, ast.Module]) -> dict[str, set[st
     for path, tree in trees.items():
         here = path.relative_to(source).with_suffix("").parts
         targets = set()
-        for node in ast.walk(tree):
+        for node in statements(tree):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import __version__ as hypothesis_version
@@ -16,6 +17,10 @@ from hypothesis.errors import DidNotReproduce
 
 from tests import jars, profiles, programs, regressions
 from tidegate.job.config.spark_settings import PLACEMENT_VARIABLE
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 # Tests start hundreds of Python processes, each of which would compile everything that it imports.
 sys.dont_write_bytecode = False
@@ -58,7 +63,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reproduce_failure(hypothesis_version, regressions.examples()[REPLAYED].blob.encode())(item.obj)
     if hasattr(config, "workerinput"):
         # The light tests, which are short, then keep every process busy until the end.
-        items.sort(key=lambda item: not is_heavy(item))
+        items.sort(key=lambda item: (not is_heavy(item), unit_of(item.nodeid).endswith(".py")))
+
+
+# Folders whose files share what is expensive: brokers, and the syntax trees of the source.
+TOGETHER = ("tests", "tests/store/kafka")
+
+
+def unit_of(nodeid: str) -> str:
+    """Return what one process runs as a whole: a folder whose files share something, or else a file."""
+    path = nodeid.partition("::")[0]
+    folder = path.rpartition("/")[0]
+    return folder if folder in TOGETHER else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Let `--dist loadfile` keep the files of some folders together as well."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByUnit(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def marks_of(path: Path) -> set[str]:
@@ -74,7 +102,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def is_heavy(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in HEAVY)
+    return any(mark.name in HEAVY for mark in item.iter_markers())
 
 
 def functions_of(config: pytest.Config, item: pytest.Function) -> list[object]:

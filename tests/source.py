@@ -1,11 +1,14 @@
 """The project's own source as data, for the tests that hold it to its rules."""
 
 import ast
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+from scripts.structure import statements, trees_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -38,19 +41,26 @@ class Module:
         """Return the first part of the folder: `job` for all of tidegate.job."""
         return self.folder.partition("/")[0]
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return trees_of(SOURCE)[self.path]
 
     @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
-        """Return all nodes of the tree."""
-        return tuple(ast.walk(self.tree))
+    def statements(self) -> list[ast.stmt]:
+        """Return all statements of the tree, in no particular order."""
+        return statements(self.tree)
 
 
 @cache
 def modules() -> tuple[Module, ...]:
     return tuple(Module(path, path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py")))
+
+
+def files(folder: Path, *suffixes: str) -> Iterator[Path]:
+    """Yield the files below a folder with one of the suffixes, without those that npm or Python put there."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - {"node_modules", "__pycache__"})
+        yield from (Path(place, name) for name in sorted(names) if name.endswith(suffixes))
 
 
 @cache
@@ -61,7 +71,7 @@ def _by_dotted_name() -> Mapping[str, Module]:
 def imports(module: Module) -> Iterator[tuple[str, int]]:
     """Yield the dotted names that a module imports, anywhere in it, with their lines; relative ones made absolute."""
     here = module.path.relative_to(SOURCE).with_suffix("").parts
-    for node in module.nodes:
+    for node in module.statements:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -90,7 +100,7 @@ def runtime_imports(module: Module) -> tuple[Module, ...]:
     """Return this project's modules that a module imports when it runs, and not for types alone."""
     for_types = {
         line
-        for node in ast.walk(module.tree)
+        for node in module.statements
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }

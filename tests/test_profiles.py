@@ -32,6 +32,7 @@ def drawn(*modules: str, profile: str = "suite", hash_seed: str = "0") -> str:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_examples_depend_neither_on_imported_modules_nor_on_the_process() -> None:
     assert drawn() == drawn("tidegate.amqp", "tests.amqp.values", hash_seed="1")
 
@@ -41,6 +42,7 @@ def test_a_search_draws_other_examples_each_time() -> None:
     assert drawn(profile="search") != drawn(profile="search")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("soak", "profile", "repeated", "examples"),
     [("1", "suite", 10, 25), ("3", "suite", 30, 300), ("1", "quick", 2, 10)],

@@ -134,6 +134,7 @@ def test_a_thousand_refused_links_with_large_descriptions_are_not_kept() -> None
     assert outcomes("refusing", b"".join(frames)) == ["open"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_a_delivery_of_tiny_frames_costs_no_more_than_its_bytes(size: int) -> None:
     frame = transfer(0, b"x" * size, more=True)

@@ -210,6 +210,7 @@ print(",".join(claim["partition_id"] for claim in store.claim_ownership(claims))
 """
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_wins(location: str) -> None:
     children = [
         subprocess.Popen(

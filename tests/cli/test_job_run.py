@@ -121,6 +121,7 @@ def test_a_query_that_cannot_run_shows_line_and_caret(tmp_path: Path, capsys: py
     assert "^" in said
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_is_waited_for_and_ctrl_c_stops_the_wait(tmp_path: Path) -> None:
     """It is reported with the time since when; the exit code is that of an interrupt, and there is no Java yet."""
     path = tmp_path / "job.toml"

@@ -356,6 +356,7 @@ def scrape(address: str) -> dict[tuple[str, ...], float]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_prometheus_reads_the_lag_of_each_scrape_until_the_command_is_stopped(
     connection_string: str, address: str, store: SqliteCheckpointStore, stop: signal.Signals

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
 
 SOURCE = '''
 from typing import Literal

@@ -62,6 +62,7 @@ def loaded_by(name: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_the_source_imports_neither_the_engine_nor_a_job() -> None:
     found = loaded_by("pyspark_tidegate")
     assert "tidegate.spark.source" in found

@@ -66,6 +66,7 @@ def forget_acknowledged(directory: Path) -> None:
     (directory / "acknowledged").unlink()
 
 
+@pytest.mark.slow
 def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowledged(tmp_path: Path) -> None:
     rows = write(tmp_path / "whole", 3)
     forget_acknowledged(tmp_path / "whole")

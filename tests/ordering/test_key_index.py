@@ -102,6 +102,7 @@ def test_hashes_are_spread() -> None:
         assert slots.max() <= 9
 
 
+@pytest.mark.slow
 def test_codes_are_the_same_in_every_process_whose_hashes_differ() -> None:
     program = (
         "from tidegate.ordering import KeyIndex, Keys, key_index\n"

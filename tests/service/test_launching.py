@@ -26,6 +26,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
+@pytest.mark.slow
 def test_the_service_and_its_commands_load_nothing_that_only_jobs_need(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & set(OF_THE_EXTRA)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.patience import eventually
 from tidegate.service.processes import Usage, usage_of
 
@@ -48,6 +50,7 @@ def test_what_a_child_of_any_thread_uses_counts() -> None:
     assert usage_of(process.pid) is None
 
 
+@pytest.mark.slow
 def test_the_time_of_a_child_that_has_ended_is_not_lost() -> None:
     before = usage_of(os.getpid())
     busy = "import time\nwhile time.process_time() < 0.5: pass"

@@ -55,6 +55,7 @@ def test_a_hub_that_forgets_its_producers_is_found(tmp_path: Path, monkeypatch: 
     assert _is_found(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_that_journals_more_than_it_emitted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrote = Journal.write_commit
 

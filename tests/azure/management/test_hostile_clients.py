@@ -266,6 +266,7 @@ def test_a_value_that_could_not_be_written_again_is_refused(sent: Sent, value: b
     assert (status, told["error"]["code"]) == (400, "InvalidRequestContent")
 
 
+@pytest.mark.slow
 def test_an_input_whose_host_has_an_impossible_name_cannot_be_reached(sent: Sent) -> None:
     sent.ask("PUT", JOB, json.dumps(STREAMING_JOB).encode())
     place = ("properties", "datasource", "properties", "serviceBusNamespace")

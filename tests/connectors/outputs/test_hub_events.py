@@ -284,6 +284,7 @@ property_columns = ["v"]
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_before_it_notes_its_commits_has_the_same_events(
     server: BackgroundServer, names: Iterator[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

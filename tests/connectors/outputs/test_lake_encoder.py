@@ -228,6 +228,7 @@ columns = { k = "nvarchar(max)", v = "float" }
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_files")
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_a_job_that_dies_before_it_notes_its_commits_has_each_row_once(

@@ -152,6 +152,7 @@ def by_folder(folder: Path, format_: str) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", READERS)
 def test_a_job_that_dies_before_it_notes_its_commits_has_each_row_once_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str

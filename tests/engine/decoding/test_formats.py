@@ -187,6 +187,7 @@ def test_no_damage_stops_a_decoder(data: st.DataObject) -> None:
     of_file(Wanted((("a",),)), format_, damaged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [0x00, 0x81, 0xFF])
 def test_no_changed_byte_of_a_parquet_file_stops_a_decoder(value: int) -> None:
     for place in range(len(_PARQUET)):

@@ -66,6 +66,7 @@ def test_keys_are_spread_evenly() -> None:
     assert 1300 < min(np.bincount(shards)) <= max(np.bincount(shards)) < 1560
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same_shards_and_another_seed_others() -> None:
     values = ["a", 1, 2.5, None, "device-7"]
     script = f"from tests.engine.sharding.test_codes import codes; print(codes({values!r}, wide=True))"

@@ -110,6 +110,7 @@ def test_what_geometries_meet_in_is_limited_wherever_it_is_computed() -> None:
     assert geometry({"type": "Polygon", "coordinates": [_comb(2), hole]}).is_valid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["ST_INTERSECTS", "ST_OVERLAPS", "ST_WITHIN"])
 def test_geometries_that_may_meet_too_often_fail_their_row(function: str) -> None:
     one, other = ({"type": "Polygon", "coordinates": [_comb(3_000, turned)]} for turned in (False, True))

@@ -83,6 +83,7 @@ def test_the_same_seed_makes_the_same_attempts_and_another_seed_others() -> None
     assert one.attempts == again.attempts != other.attempts
 
 
+@pytest.mark.slow
 def test_a_stretch_has_only_its_own_results() -> None:
     source = subject_of()
     whole = verify(source, local_runner(source.program, source.policy), starts=0, cuts=0)

@@ -135,6 +135,7 @@ DATES = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
 def test_local_time_is_utc_on_every_machine(zone: str) -> None:
     program = "from tests.job.functions.test_javascript import DATES, js\nimport json\nprint(json.dumps(js(DATES)))"

@@ -133,6 +133,7 @@ class LosingOnce(ShardsHere):
         return super().run(tasks, order)
 
 
+@pytest.mark.slow
 def test_a_lost_shard_costs_what_was_read_since_the_seal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = whole_output(tmp_path, monkeypatch)
     job = load_job(write_job(tmp_path / "lost", "seal_every_s = 0.000001"))

@@ -130,6 +130,7 @@ def test_events_that_end_a_process_only_together_are_taken_in_smaller_steps(tmp_
     assert not read_set_aside(tmp_path / "together" / "state")
 
 
+@pytest.mark.slow
 def test_events_that_end_no_process_are_not_found(tmp_path: Path) -> None:
     job = load_job(write_job(tmp_path / "job", range(70)))
     logs, _ = open_logs(job.definition, job.program, job.policy)

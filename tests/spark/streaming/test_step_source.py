@@ -325,6 +325,7 @@ print(source.name(), [name for name in sys.modules if name.startswith("tidegate.
     assert done.stdout == "tidegate-steps []\n"
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from(["journal", "offsets", "sink", "commits", "both"]), max_size=8),
     st.integers(min_value=1, max_value=25),
