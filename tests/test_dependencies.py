@@ -30,6 +30,7 @@ DISTRIBUTIONS = {
     "grpc_tools": "grpcio-tools",
     "opentelemetry": "opentelemetry-sdk",
     "prometheus_client": "prometheus-client",
+    "xdist": "pytest-xdist",
     "pydantic_core": "pydantic",
     "quickjs": "quickjs-ng",
 }
@@ -60,7 +61,6 @@ NOT_IMPORTED = {
     "grpcio-status": "Spark Connect imports it",
     "hatchling": "builds the package",
     "mypy": "a tool",
-    "pytest-xdist": "a plugin",
     "ruff": "a tool",
     "six": "azure-mgmt-streamanalytics imports it",
     "websocket-client": "azure-eventhub's synchronous client imports it, for WebSockets",
