@@ -48,6 +48,14 @@ def start_spark_quickly() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} '-Dspark.executor.extraJavaOptions={options}'"
 
 
+def stop_spark() -> None:
+    """Stop the Spark session that tests of this process share, if there is one; its Java process stays."""
+    from pyspark.sql import SparkSession
+
+    if (session := SparkSession._instantiatedSession) is not None:
+        session.stop()
+
+
 def _write_archive() -> None:
     """Run a little of everything on Spark, and write the classes that were used."""
     from pyspark.sql import SparkSession

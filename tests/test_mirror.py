@@ -6,7 +6,7 @@ from tests.source import ROOT, Module, modules
 
 # tests/FOLDER/test_MODULE.py, in the module's folder or one above it, is a test file of its own.
 TESTED_THROUGH: dict[str, tuple[str, ...]] = {
-    # In shards of every number, in this process (tests/job/sharded.py) and on Spark (tests/spark/equality_child.py).
+    # In shards of every number, in this process (tests/job/sharded.py) and on Spark (tests/spark/equality.py).
     "tests/job/test_equality.py": ("job/runtime/emission",),
     "tests/schemas/test_evolution.py": ("schemas/schema", "schemas/schema_text"),
     "tests/hub/test_schema_registry.py": ("hub/schema_state",),

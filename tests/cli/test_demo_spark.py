@@ -20,7 +20,7 @@ from tidegate.job import JobError
 
 
 def command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "tidegate", "demo", "--seconds", "20", "--folder", str(folder)]
+    return [sys.executable, "-m", "tidegate", "demo", "--seconds", "10", "--folder", str(folder)]
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -82,7 +82,7 @@ def test_it_ends_by_itself_with_two_outputs_that_are_the_same(tmp_path: Path) ->
     assert ElementTree.parse(tmp_path / "demo" / "watermark.svg").getroot().tag.endswith("svg")
 
 
-@pytest.mark.parametrize("after_s", [pytest.param(0.5, marks=pytest.mark.soak), 6])
+@pytest.mark.parametrize("after_s", [pytest.param(0.5, marks=pytest.mark.soak), 3])
 def test_stopped_in_the_middle_it_stops_its_hub(tmp_path: Path, after_s: float) -> None:
     process = start(tmp_path)
     assert process.stdout is not None

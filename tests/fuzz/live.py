@@ -1,8 +1,9 @@
 """`python -m tests.fuzz.live KIND SEED SECONDS TRIED`: mutated bytes against a running hub, and what others notice.
 
 The hub is `tidegate up` in a process of its own. A bystander, a client in another process, publishes an event at a time
-all the while, first for some seconds without an attack. The hub must be healthy in the end, must not have grown beyond
-`MOST_MB`, and must not have kept the bystander waiting for longer than `LONGEST_WAIT_S`.
+all the while, first without an attack, for as long as that lasts but at most for seconds. The hub must be healthy in
+the end, must not have grown beyond `MOST_MB`, and must not have kept the bystander waiting for longer than
+`LONGEST_WAIT_S`.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def _attacked(
     assert bystander.stdout is not None
     try:
         assert bystander.stdout.readline() == "publishes\n", "the bystander cannot publish"
-        time.sleep(_CALM_S)
+        time.sleep(min(_CALM_S, seconds))
         before_mb = _peak_mb(hub.process.pid)
         began_s, count, slowest_s = time.monotonic(), 0, 0.0
         held: deque[socket.socket] = deque()

@@ -1,4 +1,4 @@
-"""A hub for all tests of this folder, and a Spark session and a cluster for those of a module."""
+"""A hub and a Spark session for all tests of this folder, and a cluster for those of a module."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.jars import stop_spark
 from tests.spark.standalone import standalone
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
@@ -39,14 +40,21 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the session's tables; with it ends the session."""
+    yield tmp_path_factory.mktemp("warehouse")
+    stop_spark()
+
+
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(warehouse: Path) -> SparkSession:
     """A local session with the settings a person would have who only installed the package.
 
-    It ends with its module: a process has one Spark at a time, and other tests start their own in this one.
+    Modules share it, because a start of Spark and of all its Python workers takes seconds. A process has one Spark at
+    a time, so a module whose tests start their own uses `no_spark`.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    warehouse: Path = tmp_path_factory.mktemp("warehouse")
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
@@ -56,8 +64,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    return session
+
+
+@pytest.fixture(scope="module")
+def no_spark() -> None:
+    """End the session of earlier modules."""
+    stop_spark()
 
 
 @pytest.fixture(scope="module")

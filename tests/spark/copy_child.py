@@ -8,6 +8,23 @@ from __future__ import annotations
 import sys
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+def copying(spark: SparkSession, string: str, source: str, target: str, checkpoint: str) -> StreamingQuery:
+    """Start a query that copies what a hub has to another."""
+    stream = spark.readStream.format("eventhubs").options(connectionString=string, eventHub=source)
+    return (
+        stream.option("maxEventsPerTrigger", 3_000)
+        .load()
+        .select("body")
+        .repartition(2, "body")
+        .writeStream.format("eventhubs")
+        .options(connectionString=string, eventHub=target, checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+
 
 if __name__ == "__main__":
     string, source, target, checkpoint = sys.argv[1:]
@@ -18,15 +35,4 @@ if __name__ == "__main__":
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    stream = spark.readStream.format("eventhubs").options(connectionString=string, eventHub=source)
-    query = (
-        stream.option("maxEventsPerTrigger", 3_000)
-        .load()
-        .select("body")
-        .repartition(2, "body")
-        .writeStream.format("eventhubs")
-        .options(connectionString=string, eventHub=target, checkpointLocation=checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    copying(spark, string, source, target, checkpoint).awaitTermination()

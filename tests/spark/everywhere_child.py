@@ -1,8 +1,13 @@
-"""Writes to a hub, reads it and queries it, wherever Spark runs: `everywhere_child.py STRING HUB [MASTER|REMOTE]`.
+"""Writes to a hub, reads it and queries it, wherever Spark runs: `everywhere_child.py WHAT STRING HUB [MASTER|REMOTE]`.
 
-It prints how many events there are and how many differ, in a batch and in a stream; then how many events a query has
-counted, and for how many keys, in history and as a stream to files that is started twice. It is run by Python, by
-`spark-submit`, and with Tidegate in a zip, so it imports nothing of these tests.
+WHAT is words with commas between them, each of which prints two numbers:
+
+- `batch`, `source`: how many events the data source reads, and how many differ, in a batch and in a stream
+- `sql`: how many events a query counts in history, and for how many keys
+- `live`: the same for its results in files, without an end until all are counted
+- `stream`: the same, up to the end of the log; after `live`, it has nothing to add
+
+It is run by Python, by `spark-submit`, and with Tidegate in a zip, so it imports nothing of these tests.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.spark import sql, stream
 from tidegate.spark.source import EventHubsDataSource
@@ -34,8 +40,21 @@ def batches(folder: str) -> int:
     return len([path for path in Path(folder, "_spark_metadata").glob("*") if path.name.isdecimal()])
 
 
+def follow(spark: SparkSession, running: StreamingQuery, folder: str) -> None:
+    """Wait until a query has counted everything, and stop it."""
+    read, found = 0, None
+    while found is None or found[0] < 900:
+        assert running.isActive, running.exception()
+        time.sleep(0.1)
+        # Spark counts only when there is more to count.
+        if (written := batches(folder)) > read:
+            read, found = written, counted(spark, folder)
+    running.stop()
+
+
 if __name__ == "__main__":
-    string, hub, *where = sys.argv[1:]
+    words, string, hub, *where = sys.argv[1:]
+    what = words.split(",")
     # As few partitions as there are cores: Spark's default of 200 is for many events.
     builder = SparkSession.builder.appName("everywhere").config("spark.sql.shuffle.partitions", "2")
     for place in where:
@@ -47,37 +66,35 @@ if __name__ == "__main__":
     rows = spark.range(900).selectExpr("to_json(struct(id)) AS body", "CAST(id % 7 AS string) AS partitionKey")
     rows.write.format("eventhubs").mode("append").options(**options).save()
     events = spark.read.format("eventhubs").options(startingPosition="earliest", **options).load()
-    (batch,) = events.selectExpr("count(*)", "count(DISTINCT body)").collect()
-    windows = sql(spark, QUERY, inputs={"i": events}).collect()
+    if "batch" in what:
+        print(*events.selectExpr("count(*)", "count(DISTINCT body)").collect()[0])
+    if "sql" in what:
+        windows = sql(spark, QUERY, inputs={"i": events}).collect()
+        print(sum(row.n for row in windows), len({row.k for row in windows}))
     with tempfile.TemporaryDirectory() as folder:
-        query = (
-            spark.readStream.format("eventhubs")
-            .options(startingPosition="earliest", **options)
-            .load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", f"{folder}/checkpoint")
-            .trigger(availableNow=True)
-            .start(f"{folder}/events")
-        )
-        query.awaitTermination()
-        (passed_on,) = spark.read.parquet(f"{folder}/events").selectExpr("count(*)", "count(DISTINCT body)").collect()
+        if "source" in what:
+            query = (
+                spark.readStream.format("eventhubs")
+                .options(startingPosition="earliest", **options)
+                .load()
+                .writeStream.format("parquet")
+                .option("checkpointLocation", f"{folder}/checkpoint")
+                .trigger(availableNow=True)
+                .start(f"{folder}/events")
+            )
+            query.awaitTermination()
+            passed_on = spark.read.parquet(f"{folder}/events")
+            print(*passed_on.selectExpr("count(*)", "count(DISTINCT body)").collect()[0])
         counts = f"{folder}/counts"
-        for live in (True, False):
+        for form in ("live", "stream"):
+            if form not in what:
+                continue
             writer = stream(spark, QUERY, inputs={"i": options}, placement="spark", schema="k bigint, n bigint")
             writer = writer.option("checkpointLocation", f"{folder}/of-query").format("parquet")
-            if live:
-                running = writer.start(counts)
-                read, found = 0, None
-                while found is None or found[0] < 900:
-                    assert running.isActive, running.exception()
-                    time.sleep(0.1)
-                    # Spark counts only when there is more to count.
-                    if (written := batches(counts)) > read:
-                        read, found = written, counted(spark, counts)
-                running.stop()
+            if form == "live":
+                follow(spark, writer.start(counts), counts)
             else:
-                # A restart adds nothing.
+                # After a live query, this one has nothing to add.
                 writer.trigger(availableNow=True).start(counts).awaitTermination()
-        once = counted(spark, counts)
-    print(*batch, *passed_on, sum(row.n for row in windows), len({row.k for row in windows}), *once)
+            print(*(counted(spark, counts) or ()))
     spark.stop()

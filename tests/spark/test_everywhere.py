@@ -1,4 +1,8 @@
-"""The data source, `sql` and `stream` where Spark runs: over Connect, by `spark-submit` with a zip, on a cluster."""
+"""The data source, `sql` and `stream` where Spark runs: over Connect, by `spark-submit` with a zip, on a cluster.
+
+`make test` reads a log once over Connect, and by `spark-submit` what needs the zip in every process; `make soak` does
+everything in each place.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import sysconfig
 import time
 import venv
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -25,7 +29,8 @@ from tidegate.server import BackgroundServer
 
 CHILD = ROOT / "tests" / "spark" / "everywhere_child.py"
 HOME = Path(pyspark.__file__).parent
-ALL_OF_THEM = ["900", "900", "900", "900", "900", "10", "900", "10"]
+FOUND = {"batch": "900 900", "sql": "900 10", "source": "900 900", "live": "900 10", "stream": "900 10"}
+EVERYTHING = tuple(FOUND)
 
 
 @pytest.fixture
@@ -97,9 +102,10 @@ def zipped(folder: Path) -> Path:
     return path
 
 
-def printed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[str]:
+def check(what: Sequence[str], command: Sequence[str], folder: Path, *arguments: str, **environment: str) -> None:
+    """Run the child by a command, and compare what it prints."""
     done = subprocess.run(
-        command,
+        [*command, str(CHILD), ",".join(what), *arguments],
         capture_output=True,
         text=True,
         timeout=3 * PATIENCE_S,
@@ -108,15 +114,18 @@ def printed(command: Sequence[str], folder: Path, environment: Mapping[str, str]
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    assert done.stdout.splitlines() == [FOUND[word] for word in what]
 
 
-def test_spark_connect_needs_tidegate_on_its_server(string: str, connect_server: str, tmp_path: Path) -> None:
-    found = printed([sys.executable, str(CHILD), string, "eh", connect_server], tmp_path, {})
-    assert found == ALL_OF_THEM
+@pytest.mark.parametrize("what", [("sql", "stream"), pytest.param(EVERYTHING, marks=pytest.mark.soak)])
+def test_spark_connect_needs_tidegate_on_its_server(
+    string: str, connect_server: str, tmp_path: Path, what: Sequence[str]
+) -> None:
+    check(what, [sys.executable], tmp_path, string, "eh", connect_server)
 
 
-def test_spark_submit_ships_a_zip(string: str, bare_python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", [("batch", "source"), pytest.param(EVERYTHING, marks=pytest.mark.soak)])
+def test_spark_submit_ships_a_zip(string: str, bare_python: Path, tmp_path: Path, what: Sequence[str]) -> None:
     environment = {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_DRIVER_PYTHON": str(bare_python), "PYTHONPATH": ""}
     missing = subprocess.run(
         [str(bare_python), "-c", "import tidegate"], capture_output=True, check=False, env={**os.environ, **environment}
@@ -126,10 +135,9 @@ def test_spark_submit_ships_a_zip(string: str, bare_python: Path, tmp_path: Path
     submit = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
     submit += ["--py-files", path]
     environment["PYTHONPATH"] = path  # The process that plans a stream is not given the files of --py-files.
-    assert printed([*submit, str(CHILD), string, "eh"], tmp_path, environment) == ALL_OF_THEM
+    check(what, submit, tmp_path, string, "eh", **environment)
 
 
 @pytest.mark.soak
 def test_a_cluster_reads_and_writes_on_its_workers(string: str, cluster: str, tmp_path: Path) -> None:
-    environment = {"PYSPARK_PYTHON": sys.executable}
-    assert printed([sys.executable, str(CHILD), string, "eh", cluster], tmp_path, environment) == ALL_OF_THEM
+    check(EVERYTHING, [sys.executable], tmp_path, string, "eh", cluster, PYSPARK_PYTHON=sys.executable)

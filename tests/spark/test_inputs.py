@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
-from tests.patience import PATIENCE_S
+from tidegate.job import StepReport, load_job
+from tidegate.spark import run_job_on_spark
+
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 JOB = """
 name = "files"
@@ -44,9 +46,14 @@ def test_a_table_that_changes_reaches_the_workers(tmp_path: Path) -> None:
         os.utime(path, (number, number))
     (tmp_path / "ref.json").write_text(table(1))
     (tmp_path / "job.toml").write_text(JOB)
-    command = [sys.executable, "-m", "tests.spark.table_child", tmp_path / "job.toml", tmp_path / "ref.json", "2"]
-    done = subprocess.run(command, input=table(2), capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
-    assert done.stdout == "complete\n", done.stderr
+
+    def replace_table(report: StepReport) -> None:
+        if report.number == 2:
+            (tmp_path / "ref.json").write_text(table(2))
+            os.utime(tmp_path / "ref.json", (1, 1))
+
+    job = load_job(tmp_path / "job.toml")
+    assert run_job_on_spark(job, master="local[2]", max_events_per_step=10, on_step=replace_table).why == "complete"
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     # What arrived in the first two seconds was joined with the first table before there was another.
     assert rows == [{"v": number, "version": 1 if number < 20 else 2} for number in range(40)]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from tests.spark.test_session import of_a_process
 from tidegate.job import JobError
+from tidegate.job.config.spark_settings import SparkSettings
+from tidegate.spark import spark_context
 from tidegate.spark.java import can_pass, find_java, reason_of, start_java
 
 # A virtual machine without memory says so on its standard output.
@@ -108,16 +109,15 @@ exec {real} "$@"
         gateway.proc.wait()
 
 
+@pytest.mark.usefixtures("no_spark")
 def test_java_that_has_ended_is_replaced(tmp_path: Path) -> None:
-    said = of_a_process(
-        "from pyspark import SparkContext\n"
-        "from tidegate.spark.java import start_java\n"
-        f"settings = SparkSettings(master='local[1]')\nlog = Path({str(tmp_path / 'log')!r})\n"
-        "with spark_context(settings, 'one', log_file=log):\n    pass\n"
-        "SparkContext._gateway.proc.kill()\nSparkContext._gateway.proc.wait()\n"
-        "with spark_context(settings, 'two', log_file=log) as context:\n    print(context.parallelize([1], 1).count())"
-    )
-    assert said == "1"
+    settings, log = SparkSettings(master="local[1]"), tmp_path / "log"
+    with spark_context(settings, "one", log_file=log):
+        java: Any = SparkContext._gateway
+    java.proc.kill()
+    java.proc.wait()
+    with spark_context(settings, "two", log_file=log) as context:
+        assert context.parallelize([1], 1).count() == 1
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,6 @@ def test_without_java_the_reason_says_where_it_was_looked_for(tmp_path: Path, mo
 def test_a_log_without_a_line_is_not_pointed_to(
     tmp_path: Path, no_gateway: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.job.config.spark_settings import SparkSettings
-    from tidegate.spark import spark_context
-
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     log = tmp_path / "log"
     with (
@@ -165,9 +162,6 @@ def test_a_log_without_a_line_is_not_pointed_to(
 
 
 def test_a_master_that_does_not_answer_is_named_before_anything_starts(tmp_path: Path) -> None:
-    from tidegate.job.config.spark_settings import SparkSettings
-    from tidegate.spark import spark_context
-
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and does not listen
         master = f"spark://127.0.0.1:{held.getsockname()[1]}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,6 @@ from pyspark import SparkContext
 
 from tests.engine.streams import program
 from tests.job.run.test_run import run_here, write_job
-from tests.patience import PATIENCE_S
 from tidegate.job import StepReport, load_job
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.ordering import Policy
@@ -23,8 +20,9 @@ from tidegate.spark import placement, run_job_on_spark
 from tidegate.spark.calls import StepThread
 from tidegate.spark.placement import FIRST_EVENTS, SMALL_EVENTS, PlacementSettings, SparkPlacement
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
+ON_SPARK = SparkSettings(master="local[2]", placement=WhereRun.SPARK)
 CHAIN = """
 WITH counts AS (SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MAX(udf.once(v)) AS high FROM i TIMESTAMP BY t
                 GROUP BY k, TumblingWindow(second, 60))
@@ -62,24 +60,25 @@ def once(value):
 '''
 
 
-def test_early_results_on_two_levels_survive_a_killed_worker_with_the_same_bytes(tmp_path: Path) -> None:
+def test_early_results_on_two_levels_survive_a_killed_worker_with_the_same_bytes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     expected, found = tmp_path / "here", tmp_path / "spark"
     for folder in (expected, found):
         path = write_job(folder, 400, CHAIN, outputs=OUTPUTS)
         (folder / "once.py").write_text(ONCE, encoding="utf-8")
     run_here(expected / "job.toml", 90)
     (found / "kills").touch()
-    command = [sys.executable, "-m", "tidegate", "job", "run", str(path), "--placement", "spark"]
-    command += ["--max-events-per-step", "90", "--progress", str(found / "progress.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=8 * PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
+    notices: list[str] = []
+    reports: list[Mapping[str, Any]] = []
+    job = load_job(path)
+    run_job_on_spark(job, spark=ON_SPARK, max_events_per_step=90, notice=notices.append, on_progress=reports.append)
     assert (found / "killed").exists()
-    assert "a Python worker died within a step on Spark" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert any("a Python worker died within a step on Spark" in notice for notice in notices)
+    assert "Traceback" not in capfd.readouterr().err
     for name in ("counted", "chained", "early"):
         content = (found / f"{name}.jsonl").read_bytes()
         assert content == (expected / f"{name}.jsonl").read_bytes() != b""
-    reports = [json.loads(line) for line in (found / "progress.json").read_text().splitlines()]
     assert all(report["tidegate"]["placement"]["where"] == "spark" for report in reports)
     assert reports[-1]["tidegate"]["placement"]["losses"] == 1
     assert sum(report["numInputRows"] for report in reports) == 400
@@ -143,10 +142,7 @@ def test_executors_write_partitioned_files_with_the_same_rows_in_the_same_order(
     for folder in (expected, found):
         path = write_job(folder, 66_000, query, outputs=FILES)
     run_here(expected / "job.toml", 22_000)
-    command = [sys.executable, "-m", "tidegate", "job", "run", str(path), "--placement", "spark"]
-    command += ["--max-events-per-step", "22000"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=8 * PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
+    run_job_on_spark(load_job(path), spark=ON_SPARK, max_events_per_step=22_000)
     rows = rows_by_folder(found)
     assert rows == rows_by_folder(expected)
     assert sum(map(len, rows.values())) > 60_000
@@ -168,9 +164,8 @@ def stages_after_steps(path: Path, most_events: int) -> list[int]:
         found = [tracker.getJobInfo(job) for job in jobs]
         stages.append(sum(len(one.stageIds) for one in found if one is not None))
 
-    settings = SparkSettings(master="local[2]", placement=WhereRun.SPARK)
     run_job_on_spark(
-        load_job(path), spark=settings, until_caught_up=True, max_events_per_step=most_events, on_step=count
+        load_job(path), spark=ON_SPARK, until_caught_up=True, max_events_per_step=most_events, on_step=count
     )
     return stages
 

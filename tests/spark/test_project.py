@@ -21,7 +21,7 @@ from tests.job.projects import (
 )
 from tidegate.cli import main
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
 
 def tidegate(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -14,7 +14,7 @@ from tidegate.spark import placement, run_job_on_spark
 from tidegate.spark.placement import SparkPlacement
 from tidegate.spark.rebuilding import RebuildingShards
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
 QUERY = CHAIN.replace("udf.once(v)", "v")
 

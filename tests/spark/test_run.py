@@ -17,6 +17,7 @@ import pytest
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.profiles import scaled
+from tests.spark.equality import check_on_spark
 from tests.spark.publishing import publish
 from tidegate.connectors.model.metrics import INPUT_EVENTS
 from tidegate.job import load_job
@@ -26,7 +27,7 @@ from tidegate.spark import run, run_job_on_spark
 from tidegate.spark.places import Answer
 from tidegate.spark.step import rehearse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
 TIDEGATE = (sys.executable, "-m", "tidegate")
 KILLS = scaled(2)
@@ -263,10 +264,4 @@ def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, 
         master, seeds = "local[1]", range(logs)
     else:
         master, seeds = request.getfixturevalue("cluster"), range(logs, 2 * logs)
-    command = [sys.executable, "-m", "tests.spark.equality_child", master, str(tmp_path / "spark.log")]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [*command, *map(str, seeds)], capture_output=True, text=True, timeout=6 * PATIENCE_S, check=False, cwd=root
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(1 if executors == "one" else 2), "at", "once", *map(str, seeds)]
+    assert check_on_spark(master, tmp_path / "spark.log", seeds) == (1 if executors == "one" else 2)

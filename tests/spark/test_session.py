@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from tidegate.cli import main
 from tidegate.job import JobError, load_job
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.spark import run_job_on_spark, spark_context
+
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 
 def test_the_job_files_settings_reach_spark_and_its_ui_has_the_jobs_name(tmp_path: Path) -> None:
@@ -110,46 +115,60 @@ def test_properties_without_a_master_are_not_ignored(tmp_path: Path, capsys: pyt
     assert "need --master" in capsys.readouterr().err
 
 
-def test_java_is_started_for_the_short_life_that_a_test_gives_it() -> None:
-    said = of_a_process(
-        "with spark_context(SparkSettings(master='local[1]'), 'quick') as context:\n"
-        "    bean = context._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
-        "    print(*bean.getInputArguments(), sep='\\n')\n"
-        "    print(context.getConf().get('spark.executor.extraJavaOptions', ''))"
-    )
-    *arguments, of_executors = said.splitlines()
+SOCKETS = (
+    "with spark_context(SparkSettings(master='local[1]'), 'sockets') as context:\n"
+    "    context.parallelize([1], 1).map(abs).collect()\n"
+    "    folder = context.getConf().get('spark.python.unix.domain.socket.dir')\n"
+    "    print(folder, len(list(Path(folder).glob('.*.sock'))) > 0, flush=True)\n"
+)
+ARGUMENTS = (
+    "    bean = context._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
+    "    print(*bean.getInputArguments(), sep='\\n')\n"
+    "    print(context.getConf().get('spark.executor.extraJavaOptions', ''))\n"
+)
+
+
+@pytest.fixture(scope="module")
+def left_by_the_killed() -> str:
+    """What a driver that was killed said of its sockets, whose folder is there until the next driver."""
+    said = of_a_process(SOCKETS + "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", killed=True)
+    assert Path(said.split()[0]).exists()
+    return said
+
+
+@pytest.fixture(scope="module")
+def said_by_the_next(left_by_the_killed: str) -> list[str]:
+    """What the driver after it said of its own, and of how its Java was started."""
+    return of_a_process(SOCKETS + ARGUMENTS).splitlines()
+
+
+def test_java_is_started_for_the_short_life_that_a_test_gives_it(said_by_the_next: list[str]) -> None:
+    _, *arguments, of_executors = said_by_the_next
     assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(arguments)
     assert "TieredStopAtLevel=1" in of_executors
 
 
-def test_sockets_of_workers_that_a_killed_driver_leaves_are_deleted_by_the_next() -> None:
-    body = (
-        "with spark_context(SparkSettings(master='local[1]'), 'sockets') as context:\n"
-        "    context.parallelize([1], 1).map(abs).collect()\n"
-        "    folder = context.getConf().get('spark.python.unix.domain.socket.dir')\n"
-        "    print(folder, len(list(Path(folder).glob('.*.sock'))) > 0, flush=True)\n"
-    )
-    killed = of_a_process(body + "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", killed=True)
-    left, there = killed.split()
+def test_sockets_of_workers_that_a_killed_driver_leaves_are_deleted_by_the_next(
+    left_by_the_killed: str, said_by_the_next: list[str]
+) -> None:
+    left, there = left_by_the_killed.split()
     assert there == "True"
-    assert Path(left).exists()
-    ended, there = of_a_process(body).split()
+    ended, there = said_by_the_next[0].split()
     assert there == "True"
     assert not Path(left).exists()
     assert not Path(ended).exists()
 
 
 def test_a_killed_daemon_of_workers_is_survived() -> None:
-    said = of_a_process(
-        "import os, signal\n"
-        "def daemon(rows):\n    import os\n    list(rows)\n    yield os.getppid()\n"
-        "with spark_context(SparkSettings(master='local[1]'), 'daemon') as context:\n"
-        "    one = context.parallelize([1], 1).mapPartitions(daemon)\n"
-        "    (first,) = one.collect()\n"
-        "    os.kill(first, signal.SIGKILL)\n"
-        "    print(all(one.collect() for _ in range(3)))\n"
-    )
-    assert said == "True"
+    def daemon(rows: Iterable[int]) -> Iterator[int]:
+        list(rows)
+        yield os.getppid()
+
+    with spark_context(SparkSettings(master="local[1]"), "daemon") as context:
+        one = context.parallelize([1], 1).mapPartitions(daemon)
+        (first,) = one.collect()
+        os.kill(first, signal.SIGKILL)
+        assert all(one.collect() for _ in range(3))
 
 
 def of_a_process(script: str, *, killed: bool = False) -> str:

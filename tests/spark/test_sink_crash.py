@@ -1,7 +1,7 @@
 """A stream to a hub whose processes are killed gives each row once.
 
-The driver is killed with all that it has started, and its Python workers are killed alone; `make soak` does so more
-often.
+`make test` kills the Python workers, which ends the query, and starts it again. `make soak` kills workers that Spark
+replaces, and the driver with all that it has started, and does so more often.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.patience import PATIENCE_S, eventually
 from tests.profiles import scaled
+from tests.service.test_shared_spark import below
 from tests.source import ROOT
+from tests.spark.copy_child import copying
 from tests.spark.hub_content import content, count
 from tidegate.client import ConnectionString
 from tidegate.client.producer import OutgoingEvent, Producer
@@ -29,6 +38,27 @@ EVENTS_OF_A_LIFE = 6_000
 ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable}
 
 
+def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("from", "to"))
+    with BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), tmp_path / "hub") as hub:
+        string = hub.connection_string
+        fill(string, EVENTS_OF_A_LIFE)
+        java: Any = spark.sparkContext._gateway
+        lives: list[StreamingQuery] = []
+        while not lives or lives[-1].exception() is not None:
+            query = copying(spark, string, "from", "to", str(tmp_path / "checkpoint"))
+            if len(lives) < KILLS:
+                before = count(string, "to")
+                eventually(lambda query=query, before=before: not query.isActive or count(string, "to") > before)
+                kill_workers([process for process, _ in below(java.proc.pid)])
+            with contextlib.suppress(StreamingQueryException):
+                query.awaitTermination()
+            lives.append(query)
+            assert len(lives) <= KILLS + 1, lives[-1].exception()
+        check_copied(string, EVENTS_OF_A_LIFE)
+
+
+@pytest.mark.soak
 def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path: Path) -> None:
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("from", "to"))
     with BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), tmp_path / "hub") as hub:
@@ -48,13 +78,18 @@ def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path: Path) -> N
                     break
                 before = count(string, "to")
                 reaches(process, string, before + 1)
-                kill_workers(process.pid)
+                kill_workers(of_session(process.pid))
                 reaches(process, string, before + chance.randrange(1, EVENTS_OF_A_LIFE))
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        counted = Counter(int(event.body) for event in content(string, "to"))
+        check_copied(string, events)
+
+
+def check_copied(string: str, events: int) -> None:
+    """Check that the numbers below `events` have arrived once."""
+    counted = Counter(int(event.body) for event in content(string, "to"))
     assert [n for n in range(events) if counted[n] != 1] == []
     assert len(counted) == events
 
@@ -75,13 +110,20 @@ def fill(string: str, events: int) -> None:
     producer.close()
 
 
-def kill_workers(session: int) -> None:
-    """Kill the Python processes that run tasks for the Java process of a session."""
+def kill_workers(processes: Iterable[int]) -> None:
+    """Kill those of the processes that run tasks in Python."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if b"pyspark.daemon\0pyspark.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
+                os.kill(process, signal.SIGKILL)
+
+
+def of_session(leader: int) -> Iterator[int]:
+    """Yield the processes of a session."""
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ProcessLookupError):
-            of_session = int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session
-            if of_session and b"pyspark.daemon\0pyspark.worker" in (process / "cmdline").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            if int((process / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
+                yield int(process.name)
 
 
 def reaches(process: subprocess.Popen[bytes], string: str, events: int) -> None:

@@ -52,6 +52,7 @@ def anchored_on(spark: SparkSession, shards: int) -> Counter[str]:
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("no_spark")
 def test_shards_are_on_every_host_of_a_cluster(tmp_path: Path) -> None:
     with standalone(tmp_path, workers=0) as cluster:
         for host in ("127.0.0.2", "127.0.0.3"):

@@ -1,7 +1,8 @@
 """A query whose driver is killed writes each row once, to whatever sink.
 
-`make soak` kills each driver more often. The Spark that it uses survives, with its half of the query, and may be busy
-with the last batch when the next driver comes; another test kills Spark as well.
+The Spark that a driver uses survives, with its half of the query, and may be busy with the last batch when the next
+driver comes. `make test` does so with JDBC, whose transactions are ours; `make soak` does it more often, with the sinks
+of Spark and of users too, and kills Spark as well.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Row = tuple[datetime, str, int, int]
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(no_spark: None) -> Iterator[SparkSession]:
     """A session that lends its Java process to drivers that are killed."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # The Java process of earlier tests would not look for the database's driver.
@@ -130,12 +131,13 @@ def rows_of(spark: SparkSession, folder: Path) -> list[Row]:
     return sorted(map(as_row, spark.read.parquet(str(folder)).toArrow().to_pylist()))
 
 
-@pytest.mark.soak  # the last kill of this file has the same sink
+@pytest.mark.soak
 def test_parquet_has_each_row_once(tmp_path: Path, spark: SparkSession, lent: dict[str, str]) -> None:
     expected = run_with_kills(tmp_path, "parquet", str(tmp_path / "out"), KILLS, lent)
     assert rows_of(spark, tmp_path / "out") == expected
 
 
+@pytest.mark.soak
 def test_delta_has_each_row_once_and_batches_in_order(tmp_path: Path, lent: dict[str, str]) -> None:
     expected = run_with_kills(tmp_path, "foreachBatch", str(tmp_path / "table"), KILLS, lent)
     table = deltalake.DeltaTable(tmp_path / "table")
@@ -160,6 +162,7 @@ def test_a_table_of_jdbc_has_each_row_once(tmp_path: Path, lent: dict[str, str])
     assert sorted(tables) == [("counts",), ("tidegate_steps",)]
 
 
+@pytest.mark.soak
 def test_the_end_of_driver_and_spark_together_loses_and_repeats_nothing(tmp_path: Path, spark: SparkSession) -> None:
     kills = 1 if KILLS else 0
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}

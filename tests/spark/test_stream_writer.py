@@ -55,10 +55,10 @@ Counting = Callable[..., ResultStreamWriter]
 
 @pytest.fixture
 def counting(spark: SparkSession, log: Path, tmp_path: Path) -> Counting:
-    """A writer for counts in windows, in four steps, with a checkpoint."""
+    """A writer for counts in windows, in two steps, with a checkpoint."""
 
     def writer(query: str = COUNT, **arguments: Any) -> ResultStreamWriter:
-        prepared = stream(spark, query, inputs={"i": str(log)}, max_events_per_step=250, **arguments)
+        prepared = stream(spark, query, inputs={"i": str(log)}, max_events_per_step=500, **arguments)
         return prepared.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
     return writer

@@ -1,6 +1,6 @@
 """A job whose results executors write to tables, a hub and a file, and whose driver is killed, gives each row once.
 
-`make soak` kills it more often.
+`make test` kills it while a table of PostgreSQL and a file are written, `make soak` more often, and with every output.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.checkpoints.postgres import postgres
@@ -33,46 +33,18 @@ from tidegate.server import BackgroundServer
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 KILLS = scaled(1)
-EVENTS_A_STEP = 300
-EVENTS = max(3000, (KILLS + 1) * 4 * EVENTS_A_STEP)
-QUERY = """
-SELECT System.Timestamp() AS ts, k, v INTO stored FROM i TIMESTAMP BY t WHERE v >= 0
-SELECT System.Timestamp() AS ts, k, v INTO mysql FROM i TIMESTAMP BY t WHERE v >= 0
-SELECT System.Timestamp() AS ts, k, v INTO sent FROM i TIMESTAMP BY t WHERE v >= 0
-SELECT System.Timestamp() AS ts, k, v INTO lines FROM i TIMESTAMP BY t WHERE v >= 0
-SELECT System.Timestamp() AS ts, k, v INTO delta FROM i TIMESTAMP BY t WHERE v >= 0
-SELECT System.Timestamp() AS ts, k, v INTO iceberg FROM i TIMESTAMP BY t WHERE v >= 0
-"""
-OUTPUTS = """
-[outputs.stored]
-type = "postgresql"
-connection_string = "{database}"
-table = "{schema}.stored"
-columns = { k = "nvarchar(max)", v = "float" }
-[outputs.mysql]
-type = "mysql"
-connection_string = "{mysql}"
-table = "{schema}.stored"
-columns = { k = "nvarchar(max)", v = "float" }
-[outputs.sent]
-type = "eventhub"
-connection_string = "{hub}"
-event_hub = "{schema}"
-[outputs.lines]
-type = "file"
-path = "lines.csv"
-format = "csv"
-[outputs.delta]
-type = "deltalake"
-path = "delta"
-partition_by = ["k"]
-columns = { k = "nvarchar(max)", v = "float" }
-[outputs.iceberg]
-type = "iceberg"
-path = "iceberg"
-table = "a.t"
-columns = { k = "nvarchar(max)", v = "float" }
-"""
+EVENTS_A_STEP = 200
+EVENTS = (KILLS + 1) * 4 * EVENTS_A_STEP
+QUERY = "SELECT System.Timestamp() AS ts, k, v INTO {name} FROM i TIMESTAMP BY t WHERE v >= 0\n"
+COLUMNS = 'columns = { k = "nvarchar(max)", v = "float" }\n'
+OUTPUTS = {
+    "stored": f'type = "postgresql"\nconnection_string = "{{database}}"\ntable = "{{schema}}.stored"\n{COLUMNS}',
+    "lines": 'type = "file"\npath = "lines.csv"\nformat = "csv"\n',
+    "mysql": f'type = "mysql"\nconnection_string = "{{mysql}}"\ntable = "{{schema}}.stored"\n{COLUMNS}',
+    "sent": 'type = "eventhub"\nconnection_string = "{hub}"\nevent_hub = "{schema}"\n',
+    "delta": f'type = "deltalake"\npath = "delta"\npartition_by = ["k"]\n{COLUMNS}',
+    "iceberg": f'type = "iceberg"\npath = "iceberg"\ntable = "a.t"\n{COLUMNS}',
+}
 ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
 STAGED = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'tidegate_staged%'"
 
@@ -109,27 +81,54 @@ class Driver:
         return 0 if commit is None else commit.steps
 
 
-def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Path) -> None:
+def sections(names: Sequence[str], schema: str, places: Mapping[str, str]) -> str:
+    """Return the outputs of a job that writes to a schema."""
+    text = "".join(f"[outputs.{name}]\n{OUTPUTS[name]}" for name in names)
+    for placeholder, value in {"schema": schema, **places}.items():
+        text = text.replace(f"{{{placeholder}}}", value)
+    return text
+
+
+def rows_of(name: str, schema: str, folder: Path, places: Mapping[str, str]) -> list[Any]:
+    """Return the rows that readers of an output see."""
+    match name:
+        case "stored" | "mysql":
+            kind, where = ("postgresql", places["database"]) if name == "stored" else (name, places["mysql"])
+            return Place(kind, where).run(f"SELECT * FROM {schema}.stored ORDER BY 1, 2, 3")
+        case "lines":
+            _, *lines = (folder / "lines.csv").read_bytes().splitlines()
+            return lines
+        case "sent":
+            return [event for partition in "012" for event in events_of(places["hub"], schema, partition)]
+    table = Lake("deltalake" if name == "delta" else name, str(folder / name)).table()
+    rows: list[Any] = table.sort_by([(column, "ascending") for column in ("ts", "k", "v")]).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("names", [("stored", "lines"), pytest.param(tuple(OUTPUTS), marks=pytest.mark.soak)])
+def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Path, names: Sequence[str]) -> None:
     dice = random.Random(5)
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("whole", "killed"))
-    with (
-        postgres() as database,
-        mariadb() as mysql,
-        psycopg.connect(database, autocommit=True) as connection,
-        BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), tmp_path / "hub") as server,
-    ):
-        place = Place("mysql", mysql)
+    with ExitStack() as stack:
+        places = {"database": stack.enter_context(postgres())}
+        databases = [Place("postgresql", places["database"])]
+        if "mysql" in names:
+            places["mysql"] = stack.enter_context(mariadb())
+            databases.append(Place("mysql", places["mysql"]))
+        if "sent" in names:
+            config = NamespaceConfig(name="kills", event_hubs=hubs)
+            places["hub"] = stack.enter_context(BackgroundServer(config, tmp_path / "hub")).connection_string
         jobs = {}
         for schema in ("whole", "killed"):
-            connection.execute(f"CREATE SCHEMA {schema}".encode())
-            place.run(f"CREATE DATABASE {schema}")
-            sections = OUTPUTS.replace("{database}", database).replace("{schema}", schema)
-            sections = sections.replace("{hub}", server.connection_string).replace("{mysql}", mysql)
-            jobs[schema] = write_job(tmp_path / schema, EVENTS, QUERY, ordering=ORDERING, outputs=sections)
+            for database in databases:
+                database.run(f"CREATE SCHEMA {schema}")
+            query = "".join(QUERY.format(name=name) for name in names)
+            outputs = sections(names, schema, places)
+            jobs[schema] = write_job(tmp_path / schema, EVENTS, query, ordering=ORDERING, outputs=outputs)
         run_here(jobs["whole"])
 
         def is_staged() -> bool:
-            return connection.execute(STAGED).fetchone() != (0,) or place.run(STAGED) != [(0,)]
+            return any(database.run(STAGED) != [(0,)] for database in databases)
 
         for number in range(KILLS):
             driver = Driver(jobs["killed"])
@@ -140,25 +139,8 @@ def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Pat
                 until = time.monotonic() + dice.random() * 2
                 driver.kill_once(lambda until=until: time.monotonic() >= until)
         Driver(jobs["killed"]).finish()
-        assert connection.execute(STAGED).fetchone() == (0,)
-        assert place.run(STAGED) == [(0,)]
-        rows = {
-            schema: connection.execute(f"SELECT * FROM {schema}.stored ORDER BY 1, 2, 3".encode()).fetchall()
-            for schema in jobs
-        }
-        in_mysql = {schema: place.run(f"SELECT * FROM {schema}.stored ORDER BY 1, 2, 3") for schema in jobs}
-        sent = {
-            schema: [events_of(server.connection_string, schema, partition) for partition in "012"] for schema in jobs
-        }
-    assert len(rows["whole"]) > EVENTS * 0.9
-    assert rows["killed"] == rows["whole"]
-    assert len(in_mysql["whole"]) == len(rows["whole"])
-    assert in_mysql["killed"] == in_mysql["whole"]
-    assert sent["killed"] == sent["whole"]
-    assert sum(map(len, sent["whole"])) == len(rows["whole"])
-    for kind in ("deltalake", "iceberg"):
-        tables = [Lake(kind, str(tmp_path / name / kind.removesuffix("lake"))).table() for name in jobs]
-        whole, killed = (table.sort_by([(name, "ascending") for name in ("ts", "k", "v")]) for table in tables)
-        assert killed.to_pylist() == whole.to_pylist()
-        assert len(whole) == len(rows["whole"])
-    assert (tmp_path / "killed" / "lines.csv").read_bytes() == (tmp_path / "whole" / "lines.csv").read_bytes()
+        assert not is_staged()
+        for name in names:
+            whole, killed = (rows_of(name, schema, path.parent, places) for schema, path in jobs.items())
+            assert killed == whole
+            assert EVENTS * 0.9 < len(whole) <= EVENTS

@@ -87,7 +87,7 @@ def by_spark_in_micros(folder: Path, spark: SparkSession) -> None:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
 
 
-@pytest.mark.parametrize("write", [by_arrow, by_spark, by_spark_in_micros])
+@pytest.mark.parametrize("write", [by_arrow, pytest.param(by_spark, marks=pytest.mark.soak), by_spark_in_micros])
 def test_the_rows_are_those_that_spark_reads(
     spark: SparkSession, tmp_path: Path, write: Callable[[Path, SparkSession], None]
 ) -> None:

@@ -81,31 +81,28 @@ def test_a_query_over_history_joins_a_dataframe_with_its_types(spark: SparkSessi
     assert derived.count() == EVENTS * 3 // 4
 
 
+@pytest.mark.parametrize("placement", [pytest.param("process", marks=pytest.mark.soak), "spark"])
 def test_a_stream_joins_it_in_either_placement_and_keeps_it_for_a_restart(
-    spark: SparkSession, log: Path, tmp_path: Path
+    spark: SparkSession, log: Path, tmp_path: Path, placement: str
 ) -> None:
-    found = {}
-    for placement in ("process", "spark"):
-        checkpoint, out = str(tmp_path / placement), str(tmp_path / f"out-{placement}")
-        # The table of the second start is of the time it is read, and the log ends before that.
-        for frame in (table(spark), table(spark).withColumn("name", functions.lit("another"))):
-            query = (
-                tidegate_spark.stream(
-                    spark,
-                    JOINED,
-                    inputs={"i": str(log), "r": tidegate_spark.reference(frame)},
-                    schema=SCHEMA,
-                    placement=placement,
-                    max_events_per_step=60,
-                )
-                .option("checkpointLocation", checkpoint)
-                .trigger(availableNow=True)
-                .format("parquet")
-                .start(out)
+    # The table of the second start is of the time it is read, and the log ends before that.
+    for frame in (table(spark), table(spark).withColumn("name", functions.lit("another"))):
+        query = (
+            tidegate_spark.stream(
+                spark,
+                JOINED,
+                inputs={"i": str(log), "r": tidegate_spark.reference(frame)},
+                schema=SCHEMA,
+                placement=placement,
+                max_events_per_step=60,
             )
-            assert query.awaitTermination(3 * PATIENCE_S)
-        found[placement] = rows_of(spark.read.parquet(out))
-    assert found["process"] == found["spark"] == expected()
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .format("parquet")
+            .start(str(tmp_path / "out"))
+        )
+        assert query.awaitTermination(3 * PATIENCE_S)
+    assert rows_of(spark.read.parquet(str(tmp_path / "out"))) == expected()
 
 
 def test_rows_in_another_order_are_the_same_table_and_others_a_new_one(spark: SparkSession) -> None:

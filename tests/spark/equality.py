@@ -1,10 +1,9 @@
-"""Computes examples of the equality property with tasks and shards on a Spark master: `MASTER LOG SEED…`."""
+"""The equality property (tests/job/equality.py) with tasks and shards on Spark."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,18 +32,17 @@ class OfBothShapes(SparkPlacement):
         return super().run(tasks, order)
 
 
-if __name__ == "__main__":
-    settings = SparkSettings(master=sys.argv[1])
+def check_on_spark(master: str, log_file: Path, seeds: Iterable[int]) -> int:
+    """Compute the examples of some seeds, and return how many tasks the master runs at once."""
     with (
-        spark_context(settings, "equality", log_file=Path(sys.argv[2])) as context,
+        spark_context(SparkSettings(master=master), "equality", log_file=log_file) as context,
         tempfile.TemporaryDirectory() as folder,
     ):
-        print(f"{context.defaultParallelism} at once", flush=True)
         thread, session = StepThread(), SparkSession(context)
 
         def placed(program: Program, policy: Policy, shards: int, seed: int) -> SparkPlacement:
             return OfBothShapes(session, program, policy, PlacementSettings(shards, Path(folder)), thread)
 
-        for number in sys.argv[3:]:
-            check(int(number), lambda program, policy: SparkRunner(context, program, policy), placed)
-            print(number, flush=True)
+        for seed in seeds:
+            check(seed, lambda program, policy: SparkRunner(context, program, policy), placed)
+        return context.defaultParallelism
