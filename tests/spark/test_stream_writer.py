@@ -350,10 +350,8 @@ def test_mistakes_are_one_line_that_says_what_to_do(spark: SparkSession, log: Pa
         ("output 'fast' has no format", lambda: writer(TWO).output("counts").foreachBatch(print).start()),
         ("no output 'slow'; it has counts, fast", lambda: writer(TWO).output("slow")),
         ("expected a function", lambda: writer().foreachBatch("x")),
-        ("inputs\\['i'\\] is a DataFrame.*tidegate.spark.sql takes the same query",
+        ("inputs\\['i'\\]: the DataFrame has no arrival time.*tidegate.spark.reference",
          lambda: stream(spark, COUNT, inputs={"i": spark.range(1)})),
-        ("inputs\\['i'\\] is a streaming DataFrame, .*pass what it reads: the options of an event hub",
-         lambda: stream(spark, COUNT, inputs={"i": spark.readStream.format("rate").load()})),
         ("schema lacks device", lambda: writer(schema="window_end timestamp, n int").foreachBatch(print).start()),
     ]  # fmt: skip
     for message, mistake in mistakes:

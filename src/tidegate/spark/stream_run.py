@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tidegate.job.run.placement_policy import PlacementPolicy
 from tidegate.job.run.run import Places, RunHooks, RunSettings, StepReport, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import check_executors, executors_for_shards, shards_for
+from tidegate.spark.frame_inputs import frame_rows_of
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
@@ -44,6 +45,8 @@ class StreamSettings:
         max_events_per_step: how much of a backlog one step reads.
         where: where the keyed side runs.
         shards: how many shards it has on Spark; None: as many as tasks run at once.
+        query_name: the name of the query, if it was given one.
+        trigger: the arguments of Spark's ``trigger``, for streaming DataFrames that are inputs.
     """
 
     start: int | None = None
@@ -54,6 +57,8 @@ class StreamSettings:
     max_events_per_step: int = 1_000_000
     where: WhereRun = WhereRun.SPARK
     shards: int | None = None
+    query_name: str | None = None
+    trigger: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StreamRun:
@@ -106,6 +111,7 @@ class StreamRun:
             check_executors(self._context)
         with (
             contextlib.closing(self),
+            self._frames_written(is_local=is_local),
             open_run(
                 job,
                 start=settings.start,
@@ -115,7 +121,7 @@ class StreamRun:
             ) as opened,
         ):
             # Spark's tasks read the rows of the steps there, wherever the query runs.
-            if not is_local:
+            if not is_local and self._shared is None:
                 self._check_shared(opened.folder)
             self._claim()
             control.note_opened()
@@ -139,6 +145,18 @@ class StreamRun:
                 parallelism=parallelism(self._spark),
             )
             run_steps(opened, self._places(opened), limits, hooks)
+
+    @contextlib.contextmanager
+    def _frames_written(self, *, is_local: bool) -> Iterator[None]:
+        """Write inputs that are DataFrames to the checkpoint; those that are streams for as long as the block lasts."""
+        with contextlib.ExitStack() as written:
+            for rows in frame_rows_of(self._job):
+                if not is_local and self._shared is None:
+                    assert self._job.definition.state_dir is not None
+                    self._check_shared(self._job.definition.state_dir)
+                self._in_group(f"{self._name}: the DataFrame {rows.name}")
+                written.enter_context(rows.written(self._job, self._settings.query_name, self._settings.trigger))
+            yield
 
     def interrupt(self) -> None:
         """Cancel what the query runs on Spark, and do not wait for it."""

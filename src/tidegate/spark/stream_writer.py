@@ -22,7 +22,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidegate.job import Job, JobError
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.config.spark_settings import WhereRun
+from tidegate.spark.frame_inputs import with_frames
 from tidegate.spark.queries.arguments import QueryArguments, job_of, time_of
+from tidegate.spark.queries.frame_events import frames_of
 from tidegate.spark.stream_run import StreamRun, StreamSettings
 from tidegate.spark.streaming.checkpoint import Checkpoint, CheckpointOwner
 from tidegate.spark.streaming.parts import parallelism
@@ -79,7 +81,8 @@ def stream(
         spark: the session whose executors run the query, and that writes the results.
         query: its text, or a ``Path`` of a file that has it.
         inputs: by the name the query uses: a section of the job file, the path of a recorded log, the options of the
-            ``eventhubs`` source, or a DataFrame as reference data, as `reference` describes it.
+            ``eventhubs`` source, a DataFrame of events, streaming or not, as `events` describes it, or a DataFrame as
+            reference data, as `reference` describes it.
         event_ordering: the section of the job file, such as ``{"late_arrival_tolerance_s": 20}``.
         output: the output whose results are wanted, if the query has several; the others are computed and dropped. To
             write several, see ``ResultStreamWriter.output``.
@@ -139,9 +142,10 @@ class ResultStreamWriter:
             schema: see `stream`.
             output: the only output whose results are wanted; None: all.
         """
-        job = job_of(arguments, _CALLER)
-        self._spark = spark
+        self._frames = frames_of(arguments.inputs, _CALLER)
         self._arguments = arguments
+        job = self._job()
+        self._spark = spark
         self._settings = settings
         self._schema = schema
         self._names = list(job.program.output_names)
@@ -326,6 +330,18 @@ class ResultStreamWriter:
             raise JobError(f"only the results of '{self._only}' are wanted; leave out output= to write several")
         return found
 
+    def _job(self, state_dir: Path | None = None) -> Job:
+        """Return the job that the query is.
+
+        Raises:
+            JobError, JobQueryError: see `stream`.
+        """
+        inputs = self._arguments.inputs
+        given = {name: one for name, one in inputs.items() if name.lower() not in self._frames}
+        others = [name for name in inputs if name.lower() in self._frames]
+        arguments = replace(self._arguments, inputs=given, other_inputs=others, state_dir=state_dir)
+        return with_frames(job_of(arguments, _CALLER), self._frames, _CALLER)
+
     def _start(self) -> EvaluatedQuery:
         wanted = [self._only] if self._only is not None else self._names
         choices = {name: self._choices.get(name, SinkChoice()) for name in wanted}
@@ -339,7 +355,7 @@ class ResultStreamWriter:
             checkpoint = self._checkpoint_for(choices, opened)
             identity = checkpoint.identity()
             opened.enter_context(checkpoint.locked())
-            job = job_of(replace(self._arguments, state_dir=checkpoint.state), _CALLER)
+            job = self._job(checkpoint.state)
             tables = {name: self._table(job, name) for name in wanted}
 
             def owner() -> CheckpointOwner:
@@ -354,11 +370,10 @@ class ResultStreamWriter:
             definition = job.definition.model_copy(
                 update={"outputs": sections, "name": self._query_name or job.definition.name}
             )
-            settings = replace(self._settings, until_caught_up=self._trigger.available_now)
             life = StreamRun(
                 self._spark,
                 replace(job, definition=definition),
-                settings,
+                self._settings_of_run(),
                 run,
                 self._query_name or identity,
                 tables,
@@ -393,6 +408,16 @@ class ResultStreamWriter:
             raise
         functions = [call for call in calls.values() if isinstance(call, UserFunction)]
         return evaluated(queries, evaluation, functions, ends=self._trigger.available_now, at_end=held.close)
+
+    def _settings_of_run(self) -> StreamSettings:
+        """Return the settings with what was chosen since."""
+        trigger = self._trigger
+        return replace(
+            self._settings,
+            until_caught_up=trigger.available_now,
+            query_name=self._query_name,
+            trigger=trigger.arguments,
+        )
 
     def _queries(
         self,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame
 
 from tidegate.connectors.inputs.kinds import InputLimits, InputSection
 from tidegate.connectors.model.errors import JobError
@@ -24,7 +23,6 @@ from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.prepare.functions import PickledFunction
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.ordering import TICKS_PER_SECOND, parse_time
-from tidegate.spark.queries.frame_events import EventsOfFrame
 from tidegate.spark.queries.reference_frames import ReferenceOfFrame
 
 _PLACEHOLDER = {"type": "recorded", "path": "."}
@@ -165,19 +163,6 @@ def _section(name: str, given: Any, caller: str) -> dict[str, Any] | InputSectio
             return _with_environment(name, given, caller)
         case Mapping():
             return _of_options(name, given, caller)
-        case DataFrame(isStreaming=True):
-            raise JobError(
-                f"{caller}: inputs['{name}'] is a streaming DataFrame, whose rows Spark cuts into batches in an order "
-                "that it does not keep; pass what it reads: the options of an event hub, a section of the job file "
-                "({'type': 'kafka', …}), or the path of a recorded log"
-            )
-        case DataFrame() | EventsOfFrame():
-            raise JobError(
-                f"{caller}: inputs['{name}'] is a DataFrame, and a query that runs reads a log: pass the options of an "
-                "event hub, a section of the job file or the path of a recorded log. For a DataFrame of events of the "
-                "past, tidegate.spark.sql takes the same query and event ordering; a table that the query joins is "
-                "tidegate.spark.reference(df)"
-            )
     raise JobError(
         f"{caller}: inputs['{name}'] is no input, such as the options of an event hub, a section of the job file "
         f"({{'type': 'eventhub', 'connection_string': …}}), or the path of a recorded log; got {_described(given)}"

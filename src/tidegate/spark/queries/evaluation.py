@@ -19,7 +19,7 @@ from tidegate.job.config.definition import EventOrdering
 from tidegate.job.prepare.loading import Job
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
 from tidegate.spark.queries.data_error_shares import DataErrorShares
-from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in, type_of_column
+from tidegate.spark.queries.frame_events import EventsOfFrame, frames_of, type_in, type_of_column
 from tidegate.spark.queries.history import (
     Bounds,
     open_logs_of,
@@ -176,16 +176,14 @@ def _close(logs: Mapping[str, InputLog]) -> None:
 
 def _frames(inputs: Mapping[str, Any], caller: str) -> dict[str, EventsOfFrame]:
     """Return the inputs that are DataFrames, by name in lower case."""
-    found = {}
     for name, given in inputs.items():
-        if isinstance(given, EventsOfFrame):
-            found[name.lower()] = given
-        elif isinstance(given, DataFrame):
-            try:
-                found[name.lower()] = events(given)
-            except JobError as error:
-                raise JobError(f"{caller}: inputs['{name}']: {error}") from None
-    return found
+        frame = given.frame if isinstance(given, EventsOfFrame) else given
+        if isinstance(frame, DataFrame) and frame.isStreaming:
+            raise JobError(
+                f"{caller}: inputs['{name}']: the DataFrame is a stream, and history has an end; pass what the stream "
+                "reads: a table as spark.read returns it, or the options of the hub. tidegate.spark.stream takes it"
+            )
+    return frames_of(inputs, caller)
 
 
 def _references(inputs: Mapping[str, Any]) -> dict[str, ReferenceOfFrame]:

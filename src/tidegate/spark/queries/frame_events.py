@@ -8,8 +8,9 @@ Spark reads them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -79,17 +80,19 @@ def events(
     system_columns: bool | None = None,
     **format_options: Any,
 ) -> EventsOfFrame:
-    """Return the rows of a DataFrame as events, for an input of `sql`.
+    """Return the rows of a DataFrame as events, for an input of `sql` or `stream`.
 
     Columns are names or expressions. Left out, they are those of the `eventhubs` source and of Event Hubs Capture:
     ``body``, ``enqueuedTime`` or ``EnqueuedTimeUtc``, ``partition``, ``sequenceNumber``. Without a body the fields of
     an event are the columns of the DataFrame, with their types.
 
     Args:
-        frame: the events, of any time and in any order.
+        frame: the events, of any time and in any order; in `stream` also a streaming DataFrame, whose batches follow
+            each other as Spark forms them.
         body: a string or binary.
         arrival: a timestamp: when the broker got the event.
-        partition: a whole number; each partition is a timeline, as in a hub. Without the column there is one.
+        partition: a whole number; each partition is a timeline, as in a hub. Without the column there is one, as there
+            always is for a streaming DataFrame.
         order: the position in the partition. Without it events are ordered by arrival and, if two arrive together, by
             content.
         format: of the bodies: json, csv or avro.
@@ -100,10 +103,11 @@ def events(
     Raises:
         JobError: a column is missing or has a wrong type.
     """
-    if frame.isStreaming:
+    if frame.isStreaming and partition is not None:
         raise JobError(
-            "the DataFrame is a stream, whose rows Spark cuts into batches in an order that it does not keep; pass "
-            "what the stream reads: a table as spark.read returns it, or the options of the hub"
+            f"events(partition={_shown(partition)}): the rows of a streaming DataFrame are one timeline, as Spark does "
+            "not say which partitions will come; leave it out. A hub or a topic that is an input itself has a timeline "
+            "for each of its partitions"
         )
     body = _first(frame, _BODIES) if body is None else body
     arrival = _first(frame, _ARRIVALS) if arrival is None else arrival
@@ -117,8 +121,8 @@ def events(
         frame,
         body,
         arrival,
-        _first(frame, _PARTITIONS) if partition is None else partition,
-        _first(frame, _POSITIONS) if order is None else order,
+        _first(frame, _PARTITIONS) if partition is None and not frame.isStreaming else partition,
+        _first(frame, _POSITIONS) if order is None and not frame.isStreaming else order,
         _format(format, format_options),
         body is not None if system_columns is None else system_columns,
     )
@@ -198,7 +202,33 @@ def _columns(frame: DataFrame) -> str:
 
 
 def _shown(named: Named) -> str:
-    return f"'{named}'" if isinstance(named, str) else str(named)
+    # Spark numbers functions in Python anew each time.
+    return f"'{named}'" if isinstance(named, str) else re.sub(r"#\d+L?", "", str(named))
+
+
+def described(found: EventsOfFrame) -> str:
+    """Return the columns of a DataFrame and what they are for, in a text that is the same in each run."""
+    uses = {"body": found.body, "arrival": found.arrival, "partition": found.partition, "order": found.order}
+    shown = [f"{use} {_shown(named)}" for use, named in uses.items() if named is not None]
+    return f"{_columns(found.frame)}; {', '.join(shown)}; {found.format.kind}"
+
+
+def frames_of(inputs: Mapping[str, Any], caller: str) -> dict[str, EventsOfFrame]:
+    """Return the inputs that are DataFrames of events, by name in lower case.
+
+    Raises:
+        JobError: one of them cannot be read as events.
+    """
+    found = {}
+    for name, given in inputs.items():
+        if isinstance(given, EventsOfFrame):
+            found[name.lower()] = given
+        elif isinstance(given, DataFrame):
+            try:
+                found[name.lower()] = events(given)
+            except JobError as error:
+                raise JobError(f"{caller}: inputs['{name}']: {error}") from None
+    return found
 
 
 def column_of(named: Named) -> Column:
@@ -272,6 +302,12 @@ class Layout:
         Raises:
             InputError: a row has no arrival, no position, or a partition that is not a number.
         """
+        placed = self.placed(partition, rows, first)
+        messages = self._messages(rows) if self.details else None
+        return replace(placed, bodies=self._bodies(rows), messages=messages)
+
+    def placed(self, partition: str, rows: pa.Table, first: int) -> Events:
+        """Return the same without bodies and messages."""
         if partition == NO_PARTITION:
             raise InputError(
                 f"input '{self.input}': {len(rows):,} rows or more have no partition (NULL), so they are of no "
@@ -286,8 +322,7 @@ class Layout:
         arrivals = self._whole(rows, "arrival") * _TICKS_PER_MICROSECOND
         count = len(rows)
         numbers = self._whole(rows, "number") if self.numbered else np.arange(first, first + count, dtype=np.int64)
-        messages = self._messages(rows) if self.details else None
-        return Events(numbers, arrivals, self._bodies(rows), messages, self.format, added_columns=self.added_columns)
+        return Events(numbers, arrivals, (), format=self.format, added_columns=self.added_columns)
 
     def _whole(self, rows: pa.Table, name: str) -> Int64Array:
         column = rows.column(name)
@@ -430,12 +465,15 @@ def partitions_in(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator
 # ------------------------------------------------------------------------------------------------------
 
 
-def columns_for(found: EventsOfFrame, name: str, need: Need) -> tuple[list[Column], list[Column], Layout]:
+def columns_for(
+    found: EventsOfFrame, name: str, need: Need, *, whole: bool = False
+) -> tuple[list[Column], list[Column], Layout]:
     """Return the columns that tasks need of a DataFrame, those by which they are sorted, and the layout.
 
     Args:
         name: the input's.
         need: what the query uses of it; of a DataFrame with fields as columns, only those are read.
+        whole: read all of it, in the order that it has for the query.
 
     Raises:
         JobError: the query uses a column that the DataFrame does not have.
@@ -453,10 +491,13 @@ def columns_for(found: EventsOfFrame, name: str, need: Need) -> tuple[list[Colum
         selected.append(column_of(found.body).cast("binary").alias("body"))
         content = ["body"]
     else:
-        fields = _fields(found.frame, name, need)
+        used = _fields(found.frame, name, need)
+        fields = tuple(found.frame.columns) if whole else used
         selected += [column_of(one).alias(f"field{place}") for place, one in enumerate(fields)]
-        content = [f"field{place}" for place in range(len(fields))]
-    details = tuple(one for one in _DETAILS if _first_of(found.frame, one) is not None) if need.metadata else ()
+        content = [f"field{fields.index(one)}" for one in used]
+    details = (
+        tuple(one for one in _DETAILS if _first_of(found.frame, one) is not None) if need.metadata or whole else ()
+    )
     selected += [column_of(_first_of(found.frame, one) or one).alias(one) for one in details]
     order = [functions.col("number")] if found.order is not None else _by_content(found, selected, content)
     added = HUB_COLUMNS if found.system_columns else ()
