@@ -52,7 +52,7 @@ def load() -> None:
     # The suite draws the same examples each time, so a quarter of them finds as much; the soak draws all, many times.
     examples_of_suite = _EXAMPLES // 4 if SOAK == 1 else scaled(_EXAMPLES)
     settings.register_profile(SUITE, parent=common, derandomize=True, max_examples=examples_of_suite)
-    settings.register_profile("quick", parent=settings.get_profile(SUITE), max_examples=10)
+    settings.register_profile("quick", parent=settings.get_profile(SUITE), max_examples=_EXAMPLES // 20)
     examples = int(os.environ.get("TIDEGATE_FUZZ_EXAMPLES", "500"))
     settings.register_profile(SEARCH, parent=common, max_examples=examples)
     settings.register_profile(REPLAY, parent=common)

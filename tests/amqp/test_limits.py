@@ -104,6 +104,7 @@ HOSTILE = {
 SOUND = {"a million empty lists", "a million nulls"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["decode", "parse_message", "split_batch"])
 def test_a_hostile_value_costs_no_more_than_its_bytes(read: str) -> None:
     inputs = [value if read == "decode" else value_section(value) for value in HOSTILE.values()]

@@ -29,7 +29,7 @@ def blob_storage() -> Iterator[str]:
         yield connection_string
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.soak), "blob"])
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.soak) for name in ("postgres", "blob"))])
 def open_checkpoints(
     request: pytest.FixtureRequest, fresh_location: Callable[[str], str]
 ) -> Iterator[Callable[[], Any]]:

@@ -55,6 +55,7 @@ def test_the_table_s_line_is_the_command_s_own_and_its_help_has_an_example(name:
     assert (command.help or "").splitlines()[0] == COMMANDS[name]
 
 
+@pytest.mark.slow
 def test_the_hub_starts_without_the_packages_of_any_extra() -> None:
     packages = "{'azure', 'numpy', 'pyarrow', 'psycopg', 'obstore'}"
     program = f"import sys, tidegate.cli.up; print(*sorted({packages} & {{*sys.modules}}))"

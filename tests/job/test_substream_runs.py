@@ -34,6 +34,7 @@ class Killed(Exception):
     """What ends a run before its step is committed or after."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_run_broken_off_again_and_again_gives_the_same_bytes(tmp_path: Path, ordering: str) -> None:
     run_here(write_job(tmp_path / "whole", 200, QUERY, ORDERINGS[ordering]))

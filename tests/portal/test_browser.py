@@ -177,6 +177,7 @@ def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         yield running.server
 
 
+@pytest.mark.soak  # Each of its steps is also part of a scenario of the pages.
 def test_a_first_day_from_signing_in_to_deleting_the_job(tmp_path: Path, pictures: Path) -> None:
     jobs = Jobs(tmp_path / "service")
     config = NamespaceConfig(name="emulatorNs1", event_hubs=(EventHubConfig(name="exits"),))

@@ -218,6 +218,7 @@ def read_both(connection: str) -> list[list[Stored]]:
         return list(threads.map(read_all, [connection] * 2, ["0", "1"]))
 
 
+@pytest.mark.soak
 def test_every_acknowledged_event_survives_kill_9(up: Any, eventually: Callable[[Callable[[], object]], None]) -> None:
     publishers = [Publisher(up.connection, partition) for partition in ("0", "1")]
     eventually(lambda: all(len(p.acknowledged) > 200 for p in publishers))

@@ -24,6 +24,9 @@ from tests.amqp.test_limits import HOSTILE
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from tidegate.hub.access import sign
 
+# A hub starts, in a process of its own or in several.
+pytestmark = pytest.mark.slow
+
 MEMORY_BYTES = 1200 << 20
 """Address space, most of which are stacks of threads; the hub uses some 60 MB."""
 BATCH = "application/vnd.microsoft.servicebus.json"

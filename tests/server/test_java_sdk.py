@@ -66,6 +66,10 @@ class TestJava(Scenarios):
         "symbol": ["Symbol", "symbol"],
     }
 
+    @pytest.mark.soak  # Go's client does it in every run; Java's waits for seconds before it connects again
+    def test_a_hub_that_restarts_while_clients_are_connected(self, client: CompiledClient, tmp_path: Path) -> None:
+        super().test_a_hub_that_restarts_while_clients_are_connected(client, tmp_path)
+
     def is_refused_key(self, said: Answer) -> bool:
         return said.get("condition") == "amqp:unauthorized-access"
 

@@ -68,6 +68,7 @@ def test_after_a_crash_all_but_the_last_seconds_are_there(tmp_path: Path) -> Non
     assert len(MetricHistory(tmp_path).since(SECOND, 0)) == 90
 
 
+@pytest.mark.slow
 def test_its_file_stays_small(tmp_path: Path) -> None:
     history = MetricHistory(tmp_path)
     names = [f"Metric {number}" for number in range(12)]

@@ -25,6 +25,7 @@ def test_whatever_fails_nothing_acknowledged_is_lost_and_no_result_changes(seed:
     run_world(seed, tmp_path / "world")
 
 
+@pytest.mark.slow
 def test_a_seed_replays(tmp_path: Path) -> None:
     first = run_world(3, tmp_path / "one").history
     assert first == run_world(3, tmp_path / "other").history

@@ -162,6 +162,7 @@ def test_words_in_any_order(sql: str) -> None:
     compiles_or_says_why(sql)
 
 
+@pytest.mark.slow
 def test_depth_and_length_have_limits_that_are_said() -> None:
     for sql in (
         "SELECT " + "(" * 5_000 + "1" + ")" * 5_000 + " AS a FROM i",

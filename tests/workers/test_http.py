@@ -16,6 +16,9 @@ from tests.patience import PATIENCE_S
 from tests.workers.support import MANY, HubOfWorkers
 from tidegate.hub.access import sign
 
+# A hub starts, in a process of its own or in several.
+pytestmark = pytest.mark.slow
+
 GROUP = "eh1/ConsumerGroups/$Default/Partitions"
 BATCH = "application/vnd.microsoft.servicebus.json"
 

@@ -13,6 +13,9 @@ from tests.workers.support import MANY, HubOfWorkers
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api
 
+# A hub starts, in a process of its own or in several.
+pytestmark = pytest.mark.slow
+
 LATEST, EARLIEST = -1, -2
 
 

@@ -20,6 +20,9 @@ from tidegate.amqp import ACCEPTED, Detached, Disposition, Int, Link, Message, S
 from tidegate.cli import main
 from tidegate.kafka.messages import Api
 
+# A hub starts, in a process of its own or in several.
+pytestmark = pytest.mark.slow
+
 GROUP = "eh1/ConsumerGroups/$Default/Partitions"
 
 
@@ -146,7 +149,6 @@ def test_an_idempotent_producer_is_known_to_every_worker(clients: list[RawClient
     assert last_number(clients[0], "3") == before + 5
 
 
-@pytest.mark.slow
 def test_throughput_units_are_those_of_all_workers(tmp_path: Path) -> None:
     hub = HubOfWorkers(tmp_path / "data")
     hub.start("--throughput-units", "1")
@@ -188,7 +190,6 @@ def test_every_worker_knows_what_groups_of_kafka_s_clients_have_committed(
         assert ("Dashboards", 1) in [(one["name"], one["position"]) for one in body["tidegate:kafka-groups"]]
 
 
-@pytest.mark.slow
 def test_it_stops_promptly(tmp_path: Path) -> None:
     hub = HubOfWorkers(tmp_path / "data")
     hub.start()

@@ -254,6 +254,7 @@ def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[PrincipalRo
     contributor.ok("DELETE", DEPLOYMENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "parameters", "message"),
     [

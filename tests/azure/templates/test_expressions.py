@@ -127,6 +127,7 @@ def chain(function: str) -> dict[str, str]:
     return {f"v{n}": f"[{function}(variables('v{n - 1}'), variables('v{n - 1}'))]" for n in range(1, 60)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [

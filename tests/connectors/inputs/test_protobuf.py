@@ -160,6 +160,7 @@ def test_a_bad_body_costs_itself_alone_in_any_process(proto: Path) -> None:
     assert (decoded.events.tolist(), decoded.rejected_events.tolist()) == ([0, 2], [1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

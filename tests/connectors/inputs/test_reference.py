@@ -250,6 +250,7 @@ def add(out: dict[str, bytes], more: Mapping[str, bytes]) -> None:
         out[name] = out.get(name, b"") + lines
 
 
+@pytest.mark.slow
 @settings(max_examples=FEWER)
 @given(
     log=logs(),

@@ -100,6 +100,7 @@ def encoded(
     return EncodedRows("out", sum(map(len, runs)), 0, tuple(pieces), Elsewhere(2, run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_steps_of_the_driver_and_of_executors_follow_each_other(
     server: BackgroundServer, names: Iterator[str], tmp_path: Path, kind: str

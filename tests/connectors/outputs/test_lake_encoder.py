@@ -51,6 +51,7 @@ def numbers(*values: Any) -> ResultRows:
     return result_columns({"n": list(values)})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_files")
 @pytest.mark.parametrize("partition", [(), ("s",), ("n", "b"), ("t",)])
 def test_rows_of_executors_are_those_of_the_driver(lake: Lake, tmp_path: Path, partition: tuple[str, ...]) -> None:

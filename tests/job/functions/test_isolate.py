@@ -51,6 +51,7 @@ def test_main_may_be_a_constant() -> None:
     assert JavaScriptFunction("const main = (x) => x + 1;")(1) == 2
 
 
+@pytest.mark.slow
 def test_a_row_that_exceeds_a_limit_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate, "TIME_LIMIT_S", 0.2)
     monkeypatch.setattr(isolate, "MEMORY_LIMIT_BYTES", 16 * 2**20)

@@ -222,6 +222,7 @@ def test_an_aggregate_has_the_time_of_each_row_and_fails_by_group() -> None:
     assert "negative" in str(results[1])
 
 
+@pytest.mark.slow
 def test_a_group_of_many_rows_may_take_longer_than_a_piece() -> None:
     source = """
     function main() {

@@ -144,6 +144,7 @@ def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, que
         assert sum("the step is taken again" in notice for notice in notices) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
 @pytest.mark.usefixtures("no_pauses")
 def test_a_lost_shard_is_computed_again_and_no_other(tmp_path: Path, query: str, outputs: str) -> None:

@@ -95,6 +95,7 @@ class Joined(ShardsHere):
         return self._idle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
 def test_a_run_that_spreads_computes_the_same_bytes_with_more_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, outputs: str

@@ -96,6 +96,7 @@ def whole_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     return (tmp_path / "whole" / "lagged.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_restart_reads_from_the_seal_instead_of_a_day_and_writes_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def alone(folder: Path, query: str, ordering: str = "late_arrival_tolerance_s = 
     return path
 
 
+@pytest.mark.slow
 def test_the_new_query_takes_over_where_the_results_of_the_old_one_ended(tmp_path: Path) -> None:
     changed = write_job(tmp_path / "changed", 600, OLD)
     run_until(changed, HALF)
@@ -77,6 +78,7 @@ def test_the_report_says_which_results_are_whose(tmp_path: Path) -> None:
     assert f"counted: {count['counted']:,}, large: {count['large']:,}" in notice
 
 
+@pytest.mark.slow
 def test_a_changed_event_ordering_takes_over_too(tmp_path: Path) -> None:
     path = write_job(tmp_path / "changed", 600)
     run_until(path, HALF)
@@ -90,6 +92,7 @@ def test_a_changed_event_ordering_takes_over_too(tmp_path: Path) -> None:
     assert new
 
 
+@pytest.mark.slow
 def test_a_change_that_changes_no_result_leaves_no_trace_in_the_outputs(tmp_path: Path) -> None:
     path = write_job(tmp_path / "changed", 600)
     run_until(path, HALF)
@@ -138,6 +141,7 @@ def test_a_new_query_over_a_log_that_has_ended_is_refused(tmp_path: Path) -> Non
         run_until(path)
 
 
+@pytest.mark.slow
 def test_a_later_start_with_a_new_query_skips_what_is_between(tmp_path: Path) -> None:
     path = write_job(tmp_path, 600, OLD)
     run_until(path, HALF)

@@ -93,6 +93,7 @@ def many_substreams(dice: random.Random) -> RecordedLog:
     return RecordedLog(events)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(scaled(12)))
 def test_what_workers_keep_changes_nothing(seed: int) -> None:
     dice = random.Random(seed)

@@ -93,6 +93,7 @@ class Run:
         assert self.placement.lost() == frozenset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", [None, CHAIN], ids=["any query", "two levels"])
 def test_a_run_whose_lost_shards_are_computed_again_gives_the_same_bytes(sql: str | None) -> None:
     rebuilt = 0

@@ -54,6 +54,7 @@ def check(program: Program, seed: int, shards: int) -> bool:
     return any(here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", [CHAIN, *SEVERAL_LEVELS])
 def test_levels_pass_on_what_they_would_emit(sql: str) -> None:
     program = prepared(sql)

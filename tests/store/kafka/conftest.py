@@ -1,6 +1,7 @@
-"""A gateway on a cluster in place of the hub that the tests of the server share.
+"""A gateway on a cluster in place of the hub that the tests of the server share, and a cluster with a wrong clock.
 
-Both end with the last test of this folder: three idle brokers take a tenth of a processor from the tests that follow.
+They end with the last test of this folder: three idle brokers take a tenth of a processor from the tests that follow.
+One process runs all files of this folder (tests/conftest.py), so each cluster starts once.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,6 +43,13 @@ __all__ = [
 @pytest.fixture(scope="package")
 def three_brokers() -> Iterator[Cluster]:
     with cluster(clients=("a", "b")) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def skewed_brokers() -> Iterator[Cluster]:
+    """Three brokers; the clock of the second is 30 seconds ahead."""
+    with cluster(clients=("a", "b"), skew_ms={1: 30_000}) as started:
         yield started
 
 

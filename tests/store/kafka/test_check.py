@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.jars import free_ports
-from tests.kafka.cluster import Cluster, cluster
+from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import entity
 from tidegate.cli import main
@@ -23,10 +23,8 @@ from tidegate.store import CheckReport, check_store, read_settings
 
 
 @pytest.fixture(scope="module")
-def skewed() -> Iterator[Cluster]:
-    """Three brokers; the clock of the second is 30 seconds ahead."""
-    with cluster(skew_ms={1: 30_000}) as started:
-        yield started
+def skewed(skewed_brokers: Cluster) -> Cluster:
+    return skewed_brokers
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +98,7 @@ def test_missing_and_foreign_topics_are_named(skewed: Cluster, topic: str) -> No
         client.delete_topics(["checked.other"])["checked.other"].result(PATIENCE_S)
 
 
+@pytest.mark.soak
 def test_replicas_that_are_missing_are_named(skewed: Cluster, topic: str) -> None:
     def whats(severity: str) -> list[str]:
         return [one.what for one in checked(skewed).findings if one.severity == severity]

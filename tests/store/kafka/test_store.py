@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.kafka.cluster import Cluster, cluster
+from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tidegate.log import Appended, EventBatch, LogError, Numbering
 from tidegate.store.client import cluster as store_cluster
@@ -26,11 +26,9 @@ from tidegate.store.kafka.store import KafkaStore
 _names = (f"topic-{number}" for number in itertools.count())
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Cluster]:
-    """Three brokers; the clock of the second is 30 seconds ahead."""
-    with cluster(clients=("a", "b"), skew_ms={1: 30_000}) as started:
-        yield started
+@pytest.fixture
+def kafka(skewed_brokers: Cluster) -> Cluster:
+    return skewed_brokers
 
 
 def new_topic(kafka: Cluster, *, leader: int = 0, min_in_sync: int = 2) -> TopicPartition:
@@ -220,6 +218,7 @@ def test_a_leader_that_is_killed_costs_no_event_and_no_time_goes_back(kafka: Clu
         assert everything(opened(store, where), 5) == found[5:]
 
 
+@pytest.mark.soak
 def test_a_leader_that_is_stopped_or_cut_off_delays_appends(kafka: Cluster) -> None:
     where = new_topic(kafka, leader=2)
     with gateway(kafka, "b") as store:
@@ -260,6 +259,7 @@ def test_a_broker_whose_disk_takes_no_more_is_like_a_leader_that_dies(kafka: Clu
         Outcome(log, [b"after"]).stored()
 
 
+@pytest.mark.soak
 def test_without_enough_replicas_publishers_try_again_and_readers_go_on(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
