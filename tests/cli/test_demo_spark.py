@@ -20,7 +20,7 @@ from tidegate.job import JobError
 
 
 def command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "tidegate", "demo", "--seconds", "10", "--folder", str(folder)]
+    return [sys.executable, "-m", "tidegate", "demo", "--seconds", "20", "--folder", str(folder)]
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
