@@ -26,7 +26,7 @@ assignment of its predecessor without a new generation, and the predecessor is f
 (KIP-429) needs nothing here: members join twice and keep what they have meanwhile. Generations are not kept across a
 restart of the coordinator, and need not be: ids of members are never used again, so all members join anew.
 
-The caller passes the time, calls `expire` at `next_deadline_s`, and keeps positions elsewhere.
+The caller passes the time, calls `expire` several times a second, and keeps positions elsewhere.
 """
 
 from __future__ import annotations
@@ -277,12 +277,6 @@ class GroupCoordinator:
 
     # -- time
 
-    @property
-    def next_deadline_s(self) -> float | None:
-        """When `expire` has something to do, unless members are heard of before."""
-        deadlines = [deadline for group in self.groups.values() for deadline in _deadlines(group)]
-        return min(deadlines, default=None)
-
     def expire(self, now_s: float) -> None:
         """Remove the members whose time is up, and open the barriers that have waited long enough."""
         for group in list(self.groups.values()):
@@ -491,18 +485,6 @@ class GroupCoordinator:
 
     def _hear(self, member: Member, now_s: float) -> None:
         member.expires_at_s = now_s + member.session_timeout_s
-
-
-def _deadlines(group: Group) -> list[float]:
-    deadlines = list(group.promised.values())
-    if group.join_deadline_s is not None:
-        deadlines.append(group.join_deadline_s)
-    for member in group.members.values():
-        if member.must_sync_by_s is not None:
-            deadlines.append(member.must_sync_by_s)
-        if member.join is None and member.sync is None:
-            deadlines.append(member.expires_at_s)
-    return deadlines
 
 
 def _common_protocols(members: Sequence[Member]) -> set[str]:
