@@ -120,7 +120,7 @@ def test_a_query_runs_until_it_is_stopped_and_is_of_sparks_class() -> None:
     assert not running.isActive
     assert not both.evaluation.is_alive
     assert running.status == {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False, "notices": []}
-    assert "<th>status</th><td>Stopped</td>" in running._repr_html_()
+    assert '>status</th><td style="text-align: left">Stopped</td>' in running._repr_html_()
     assert running.awaitTermination() is None
     assert running.awaitTermination(1) is True
     assert running.exception() is None

@@ -38,7 +38,11 @@ def query_html(
             ("watermark", last["eventTime"].get("watermark", "none yet")),
         ]
     rows += [("notice", text) for text in notices[-_MOST_NOTICES:]]
-    cells = "".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(value)}</td></tr>" for key, value in rows)
+    # Jupyter aligns cells to the right, as those of data; sentences are hard to read there.
+    left = 'style="text-align: left"'
+    cells = "".join(
+        f"<tr><th {left}>{html.escape(key)}</th><td {left}>{html.escape(value)}</td></tr>" for key, value in rows
+    )
     return f"<table>{cells}</table>{_delays_svg(steps)}"
 
 
