@@ -1,7 +1,7 @@
 """A job on a cluster whose processes are killed at random gives each row once, whichever of them it hits.
 
-`make test` kills a Python worker, an executor and the driver with all of its machine in one run. `make soak` kills each
-kind often, in runs of their own.
+`make test` kills a Python worker, an executor, and the driver with all of its machine, while executors write to a
+table, in one run. `make soak` kills each kind often, in runs of their own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from typing import Any
 
 import pytest
 
+from tests.checkpoints.postgres import postgres
+from tests.connectors.outputs.test_table_output import Place
 from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S, eventually
 from tests.profiles import scaled
 from tests.spark.standalone import Standalone, standalone
+from tests.spark.test_writers_crash import QUERY as QUERY_OF_ROWS
+from tests.spark.test_writers_crash import STAGED, rows_of, sections
 from tidegate.job.run.journal import Journal
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -140,6 +144,14 @@ class JobOnCluster:
         eventually(lambda: self.position > before or self._exit_code() is not None, 3 * PATIENCE_S)
         assert self._exit_code() is None, self.log.read_text()[-5000:]
 
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for a moment that is soon over."""
+        deadline = time.monotonic() + 3 * PATIENCE_S
+        while not is_so():
+            assert self._exit_code() is None, self.log.read_text()[-5000:]
+            assert time.monotonic() < deadline, "it does not come to what it is to be killed in"
+            time.sleep(0.002)
+
     def _exit_code(self) -> int | None:
         assert self._process is not None
         return self._process.poll()
@@ -242,7 +254,26 @@ VICTIMS = {
 
 
 def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(tmp_path: Path, cluster: Standalone) -> None:
-    check_kills(tmp_path, cluster, ["a Python worker", "an executor", "the machine of the driver"])
+    with postgres() as database:
+        places = {"database": database}
+        table = Place("postgresql", database)
+        for schema in ("whole", "killed"):
+            table.run(f"CREATE SCHEMA {schema}")
+
+        def is_staged() -> bool:
+            return table.run(STAGED) != [(0,)]
+
+        check_kills(
+            tmp_path,
+            cluster,
+            ["a Python worker", "an executor", "the machine of the driver"],
+            QUERY + QUERY_OF_ROWS.format(name="stored"),
+            lambda schema: OUTPUTS + sections(["stored"], schema, places),
+            is_staged,
+        )
+        assert not is_staged()
+        whole, killed = (rows_of("stored", schema, tmp_path, places) for schema in ("whole", "killed"))
+    assert killed == whole != []
 
 
 @pytest.mark.soak
@@ -285,11 +316,19 @@ def test_an_executor_that_joins_gets_shards_with_their_states_and_one_that_goes_
     assert commit.counters == summary.totals
 
 
-def check_kills(tmp_path: Path, cluster: Standalone, victims: list[str]) -> None:
+def check_kills(
+    tmp_path: Path,
+    cluster: Standalone,
+    victims: list[str],
+    query: str = QUERY,
+    outputs: Callable[[str], str] = lambda schema: OUTPUTS,
+    last_is_when: Callable[[], bool] | None = None,
+) -> None:
+    """Run a job on the cluster and kill a victim now and then, the last one when something is so, if that is given."""
     events = (len(victims) + 1) * STEPS_A_KILL * EVENTS_A_STEP
-    expected = write_job(tmp_path / "whole", events, QUERY, ORDERING, OUTPUTS)
+    expected = write_job(tmp_path / "whole", events, query, ORDERING, outputs("whole"))
     summary = run_here(expected)
-    killed = write_job(tmp_path / "killed", events, QUERY, ORDERING, OUTPUTS)
+    killed = write_job(tmp_path / "killed", events, query, ORDERING, outputs("killed"))
     job = JobOnCluster(killed.parent, tmp_path / "machines", cluster.url)
     seed = random.randrange(10_000)
     dice = random.Random(seed)
@@ -297,7 +336,9 @@ def check_kills(tmp_path: Path, cluster: Standalone, victims: list[str]) -> None
         job.start()
         for number, victim in enumerate(victims):
             # One in four hits a job that is still recovering from the one before.
-            if number == 0 or dice.random() < 0.75:
+            if last_is_when is not None and number == len(victims) - 1:
+                job.wait_until(last_is_when)
+            elif number == 0 or dice.random() < 0.75:
                 job.wait_for_progress()
                 time.sleep(dice.random() * 0.5)
             else:

@@ -49,15 +49,16 @@ def spark(no_spark: None) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # The Java process of earlier tests would not look for the database's driver.
     end_java()
-    jars = class_path(ROOT / "tests" / "spark").removesuffix("/*")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraClassPath", ":".join(str(jar) for jar in Path(jars).glob("*.jar")))
-        .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
-        .getOrCreate()
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        # Behind Spark's own classes, or Java would not find those in their archive.
+        patch.setenv("SPARK_DIST_CLASSPATH", class_path(ROOT / "tests" / "spark"))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
+            .getOrCreate()
+        )
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -1,6 +1,6 @@
 """A job whose results executors write to tables, a hub and a file, and whose driver is killed, gives each row once.
 
-`make test` kills it while a table of PostgreSQL and a file are written, `make soak` more often, and with every output.
+This is for `make soak`. `make test` kills the driver of `test_cluster_crash.py` while executors write to a table.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def rows_of(name: str, schema: str, folder: Path, places: Mapping[str, str]) -> 
     return rows
 
 
-@pytest.mark.parametrize("names", [("stored", "lines"), pytest.param(tuple(OUTPUTS), marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("names", [("stored", "lines"), tuple(OUTPUTS)])
 def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Path, names: Sequence[str]) -> None:
     dice = random.Random(5)
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("whole", "killed"))

@@ -10,8 +10,8 @@ from pathlib import Path
 from tidegate.engine import Format, Limits, Wanted, decoder_of
 from tidegate.engine.decoding.content import rows_of
 
-MEMORY_BYTES = 768 << 20
-LIMITS = Limits(event_bytes=64 << 20, file_bytes=64 << 20)
+MEMORY_BYTES = 384 << 20
+LIMITS = Limits(event_bytes=16 << 20, file_bytes=16 << 20)
 
 
 def limit_memory() -> None:
