@@ -55,7 +55,7 @@ class LimitedHub:
             answer = b""
             try:
                 peer.sendall(data)
-                peer.settimeout(2)
+                peer.settimeout(1)
                 while piece := peer.recv(65_536):
                     answer += piece
             except (TimeoutError, ConnectionError):

@@ -66,7 +66,13 @@ class TestJava(Scenarios):
         "symbol": ["Symbol", "symbol"],
     }
 
-    @pytest.mark.soak  # Go's client does it in every run; Java's waits for seconds before it connects again
+    # Go's client does both in every run; Java's waits for seconds before it goes on.
+
+    @pytest.mark.soak
+    def test_two_processors_share_and_one_takes_over(self, client: CompiledClient, connection: str, hub: str) -> None:
+        super().test_two_processors_share_and_one_takes_over(client, connection, hub)
+
+    @pytest.mark.soak
     def test_a_hub_that_restarts_while_clients_are_connected(self, client: CompiledClient, tmp_path: Path) -> None:
         super().test_a_hub_that_restarts_while_clients_are_connected(client, tmp_path)
 

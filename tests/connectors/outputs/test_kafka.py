@@ -309,6 +309,7 @@ def test_a_broker_is_reached_by_tls_with_a_certificate_and_scram(
         wrong.open_log(LogOpening())
     assert not isinstance(caught.value, InputUnavailableError)
     assert "wRoNg" not in str(caught.value)
+    monkeypatch.setattr("tidegate.connectors.inputs.kafka._ANSWER_WITHIN_S", 1.0)
     for options in (trusts, {}):
         stranger = source.model_copy(update={"options": options})
         with pytest.raises(InputError, match="kafka at"):

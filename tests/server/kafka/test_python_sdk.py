@@ -257,7 +257,7 @@ def consumers(settings: dict[str, Any]) -> Iterator[Callable[..., Consumer]]:
         consumer.close()
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.soak), "cooperative-sticky"])
 def test_two_members_share_the_partitions_and_take_over_from_one_another(
     consumers: Callable[..., Consumer], hub: str, strategy: str
 ) -> None:
