@@ -251,6 +251,7 @@ def _settings(
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": str(replication),
         "offsets.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
         "num.network.threads": "1",
         "num.io.threads": "2",
         "log.cleaner.threads": "1",
