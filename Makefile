@@ -17,7 +17,8 @@ install: .venv/installed ## make .venv with everything (again only when the lock
 demo: install java ## hub, publishers, a Spark job and its proof, in about a minute
 	@$(BIN)/tidegate demo
 
-# A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long.
+# A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long, and
+# names the folders whose files stay together too.
 # Three processes keep two cores busy, as heavy tests also wait for programs; four take as long, and time out.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder -n
 
