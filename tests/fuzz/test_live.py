@@ -15,7 +15,9 @@ from tests.source import ROOT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ATTACKS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "live_heavy" else pytest.param(kind, marks=pytest.mark.soak) for kind in ATTACKS]
+)
 def test_an_attack_leaves_the_hub_healthy(kind: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.live", kind, "7", "0.5", str(tmp_path / "tried")],

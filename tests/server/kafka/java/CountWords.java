@@ -32,7 +32,6 @@ public class CountWords {
                 + connection + "\";");
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        settings.put("heartbeat.interval.ms", 200); // a member hears only so often that others have joined
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(from, Consumed.with(Serdes.String(), Serdes.String()))
             .flatMapValues(line -> Arrays.asList(line.split(" ")))
