@@ -98,7 +98,7 @@ def imported_at_the_top(module: Module) -> Iterator[str]:
 def test_every_declared_package_is_imported_and_every_imported_one_declared() -> None:
     declared = {name for extra in EXTRAS if extra != "dev" for name in distributions(extra)}
     used = set().union(*(third_party(imported(module.statements)) for module in modules()))
-    assert declared - used == {"websockets", "opentelemetry-exporter-otlp-proto-http"}
+    assert declared - used == {"pandas", "websockets", "opentelemetry-exporter-otlp-proto-http"}
     assert used - declared == set()
 
 
@@ -112,6 +112,18 @@ def test_what_only_developers_need_is_used_by_tests_benchmarks_or_scripts() -> N
     everything = {name for extra in EXTRAS for name in distributions(extra)}
     assert used - everything - PEERS == set()
     assert set(distributions("dev")) - used == set(NOT_IMPORTED) - {"websockets"}
+
+
+def test_what_pyspark_needs_for_python_over_arrow_is_declared() -> None:
+    # It imports them when a function is called, and installs none of them.
+    optional = map(Requirement, importlib.metadata.requires("pyspark") or ())
+    needed = {one for one in optional if one.marker is not None and one.marker.evaluate({"extra": "sql"})}
+    assert {one.name for one in needed} >= {"pandas", "pyarrow"}
+    declared = distributions("spark")
+    for one in needed:
+        assert one.name in declared, (
+            f"a job on Spark fails where only tidegate[spark] is installed: {one.name} is missing"
+        )
 
 
 def test_the_base_install_is_enough_for_the_hub() -> None:
