@@ -100,6 +100,29 @@ def test_a_dataframe_is_joined_to_a_log(spark: SparkSession, writing: Writing, t
     assert sorted_rows(spark.read.parquet(str(tmp_path / "out"))) == sorted(((n, n % 3) for n in range(12)), key=str)
 
 
+def test_partitions_of_a_dataframe_are_merged_as_those_of_a_log(
+    spark: SparkSession, table: DataFrame, writing: Writing, tmp_path: Path
+) -> None:
+    ordering = {**EVENT_ORDERING, "timelines": "merged by enqueued time"}
+    numbered = table.withColumn("number", functions.expr("v div 2"))
+    with (tmp_path / "log.jsonl").open("w") as file:
+        for row in sorted(numbered.collect(), key=lambda row: row.v):
+            body = {"device": row.device, "v": row.v, "t": row.t.astimezone(UTC).isoformat()}
+            line = {"partition": row.part, "arrival": row.arrival.astimezone(UTC).isoformat(), "body": body}
+            file.write(json.dumps(line) + "\n")
+    found = []
+    for place, given in enumerate(
+        [events(numbered, arrival="arrival", partition="part", order="number"), str(tmp_path / "log.jsonl")]
+    ):
+        writer = writing({"i": given}, event_ordering=ordering)
+        writer.option("checkpointLocation", str(tmp_path / f"checkpoint-{place}"))
+        writer.option("path", str(tmp_path / f"out-{place}"))
+        assert writer.start(format="parquet").awaitTermination(3 * PATIENCE_S)
+        found.append(sorted_rows(spark.read.parquet(str(tmp_path / f"out-{place}"))))
+    assert len(found[0]) == 400
+    assert found[0] == found[1]
+
+
 @pytest.mark.soak
 def test_an_empty_dataframe_has_no_results(spark: SparkSession, table: DataFrame, writing: Writing) -> None:
     seen: list[int] = []

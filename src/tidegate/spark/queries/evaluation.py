@@ -164,7 +164,10 @@ def _job(arguments: QueryArguments, frames: Mapping[str, EventsOfFrame], caller:
     others = [name for name in inputs if name.lower() in frames]
     job = job_of(replace(arguments, inputs=given, other_inputs=others), caller)
     if job.policy.merged:
-        raise JobError(f"{caller}: event_ordering.timelines 'merged by enqueued time' is not supported; run a job")
+        raise JobError(
+            f"{caller}: event_ordering.timelines 'merged by enqueued time' is not supported; run a job, or "
+            "tidegate.spark.stream with trigger(availableNow=True), which takes DataFrames as well"
+        )
     return job
 
 
