@@ -148,9 +148,14 @@ def circles_of(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def trees_of(source: Path) -> Mapping[Path, ast.Module]:
     """Return the syntax tree of each module below a folder, in the order of their paths."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
+    return {path: tree_of(path) for path in sorted(source.rglob("*.py"))}
 
 
 def _imports(source: Path, trees: Mapping[Path, ast.Module]) -> dict[str, set[str]]:

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from scripts.structure import statements, trees_of
+from scripts.structure import statements, tree_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -43,7 +43,7 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        return trees_of(SOURCE)[self.path]
+        return tree_of(self.path)
 
     @cached_property
     def statements(self) -> list[ast.stmt]:
