@@ -1,7 +1,7 @@
 """A job on a cluster whose processes are killed at random gives each row once, whichever of them it hits.
 
-`make test` kills a Python worker, an executor, and the driver with all of its machine, while executors write to a
-table, in one run. `make soak` kills each kind often, in runs of their own.
+`make test` kills an executor, and the driver with all of its machine while executors write to a table, in one run;
+`test_placement.py` kills a Python worker. `make soak` kills each kind often, in runs of their own.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(tmp_path: Pat
         check_kills(
             tmp_path,
             cluster,
-            ["a Python worker", "an executor", "the machine of the driver"],
+            ["an executor", "the machine of the driver"],
             QUERY + QUERY_OF_ROWS.format(name="stored"),
             lambda schema: OUTPUTS + sections(["stored"], schema, places),
             is_staged,

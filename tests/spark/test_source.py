@@ -17,6 +17,7 @@ from tidegate.server import BackgroundServer
 from tidegate.spark.streaming.read_limits import BATCHES_CAN_BE_LIMITED
 
 pytestmark = pytest.mark.spark
+SOAK = pytest.mark.soak
 
 
 def read(spark: SparkSession, hub: BackgroundServer, name: str, **options: Any) -> DataFrame:
@@ -65,11 +66,11 @@ def test_order_within_a_partition_is_kept_without_sorting(
     ("position", "first"),
     [
         ("earliest", 0),
-        ('{"seqNo": 150}', 150),
+        pytest.param('{"seqNo": 150}', 150, marks=SOAK),
         ('{"seqNo": 150, "isInclusive": false}', 151),
-        ('{"offset": "-1"}', 0),
-        ("1999-01-01T00:00:00Z", 0),
-        ("2999-01-01T00:00:00Z", None),
+        pytest.param('{"offset": "-1"}', 0, marks=SOAK),
+        pytest.param("1999-01-01T00:00:00Z", 0, marks=SOAK),
+        pytest.param("2999-01-01T00:00:00Z", None, marks=SOAK),
         ("latest", None),
     ],
 )
