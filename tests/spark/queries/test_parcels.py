@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.emission import Reached
 from tidegate.job.runtime.shards import Delivery
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
-from tidegate.spark.queries.parcels import HEADER, Parcel, TimelineRun, parcels_in, rows_of
+from tidegate.spark.queries.parcels import HEADER, Parcel, TimelineRun, parcels_in, rows_of, rows_of_task
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
 
 SECOND = TICKS_PER_SECOND
@@ -47,12 +49,18 @@ def test_every_shard_gets_a_parcel_even_without_rows() -> None:
 
 def test_a_large_parcel_travels_in_pieces() -> None:
     parcels = [Parcel(0, 1, "a", number, Delivery(0, {}, share=None, frames={})) for number in range(3)]
-    large = Parcel(0, 1, "a", 3, {("x" * 100_000, "0"): Reached(1, 2)})
+    text = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
+    large = Parcel(0, 1, "a", 3, {(text, "0"): Reached(1, 2)})
     batches = [*rows_of([*parcels, large])]
     assert max(len(batch) for batch in batches) > 3
     found = [*parcels_in(batches)]
     assert [one.number for one in found] == [0, 1, 2, 3]
     assert found[3].content == large.content
+
+
+def test_a_parcel_is_compressed() -> None:
+    (rows,) = rows_of([Parcel(0, 1, "a", 3, {("x" * 100_000, "0"): Reached(1, 2)})])
+    assert rows.nbytes < 5_000
 
 
 @pytest.mark.parametrize("distinct", [3, 200, 100_000])
@@ -63,3 +71,14 @@ def test_texts_of_a_parcel_are_the_same_whether_many_are_alike_or_not(distinct: 
     (back,) = parcels_in(rows.to_batches())
     assert back.content == content
     assert (rows.nbytes < 12_000) == (distinct < 1000)
+
+
+def test_a_task_takes_memory_from_the_system_and_the_driver_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr("pyarrow.set_memory_pool", lambda pool: taken.append(pool.backend_name))
+    monkeypatch.setattr("pyarrow.default_memory_pool", lambda: SimpleNamespace(backend_name="mimalloc"))
+    assert list(rows_of_task(iter([]))) == []
+    assert taken == []
+    monkeypatch.setattr("tidegate.spark.queries.parcels.TaskContext.get", lambda: object())
+    assert list(rows_of_task(iter([]))) == []
+    assert taken == ["system"]

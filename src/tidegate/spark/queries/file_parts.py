@@ -35,7 +35,7 @@ from tidegate.engine import Program, TaskSide
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, ScanSummary
 from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, Layout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
-from tidegate.spark.queries.parcels import Beginning, TimelineRun, in_one_line, rows_of
+from tidegate.spark.queries.parcels import Beginning, TimelineRun, rows_of, rows_of_task
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, rows_of_group
 from tidegate.spark.queries.shared_query import QueryOnShards
 from tidegate.sql.plan import nodes as plan
@@ -271,7 +271,7 @@ class SummaryPlace:
         return f"times_of_{self.times.layout.input}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         count = len(self.parts)
@@ -396,7 +396,7 @@ class PartPlace:
         return f"parts_of_{self.layout.input}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         summaries: dict[int, dict[int, Summaries]] = {}

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 
 from tidegate.connectors.model.events import Int64Array
 from tidegate.spark.queries.frame_events import NO_PARTITION, Layout
-from tidegate.spark.queries.parcels import in_one_line, pieces_of
+from tidegate.spark.queries.parcels import pieces_of, rows_of_task
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
@@ -68,7 +68,7 @@ class RunsPlace:
         return f"rows_of_{self.layout.input}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

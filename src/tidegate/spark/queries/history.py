@@ -47,7 +47,7 @@ from tidegate.spark.queries.frame_events import (
 from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
 from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, merged_runs
 from tidegate.spark.queries.hash_partitions import labels
-from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
+from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, rows_of, rows_of_task
 from tidegate.spark.queries.parquet_files import FilesPlace, files_of
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
@@ -138,7 +138,7 @@ class FramePlace:
         return f"events_of_{self.name}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sorted_rows = (
@@ -188,7 +188,7 @@ class LogPlace:
         return "events_of_logs"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

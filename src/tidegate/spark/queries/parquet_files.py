@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, types
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark.queries.frame_events import EventsOfFrame, Layout
 from tidegate.spark.queries.frame_runs import RunsPlace
-from tidegate.spark.queries.parcels import in_one_line
+from tidegate.spark.queries.parcels import rows_of_task
 
 _MOST_FILES = 256
 _FOOTERS_HELD = 16
@@ -162,7 +162,7 @@ class FilesPlace:
         return f"files_of_{self.runs.layout.input}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self.runs(in_one_line(self._rows(batches)))
+        yield from self.runs(rows_of_task(self._rows(batches)))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

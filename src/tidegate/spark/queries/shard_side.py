@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidegate.engine import EmissionRange, ResultRows
 from tidegate.job.runtime.emission import Reached, StepOrder, Timeline
 from tidegate.job.runtime.shards import Delivery, new_shard, run_shard
-from tidegate.spark.queries.parcels import HEADER, Parcel, in_one_line, parcels_in, rows_of
+from tidegate.spark.queries.parcels import HEADER, Parcel, parcels_in, rows_of, rows_of_task
 from tidegate.spark.queries.result_schema import ResultSchema
 from tidegate.spark.queries.shared_query import QueryOnShards
 
@@ -136,7 +136,7 @@ class ShardsPlace:
         return f"shards_of_{self.schema.output}" if self.level == self.last_level else f"shards_of_level_{self.level}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for shard, parcels in groupby(parcels_in(batches), key=lambda parcel: parcel.shard):
