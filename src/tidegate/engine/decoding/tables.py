@@ -21,7 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.decoding.decoded import Path, Problem, path_value, spelling_of
-from tidegate.engine.values.vectors import TEXT, Datetime, Failure, Int64Array, Kind, Reason, Vector, object_array
+from tidegate.engine.values.vectors import (
+    TEXT,
+    BoolArray,
+    Datetime,
+    Failure,
+    Int64Array,
+    Kind,
+    Reason,
+    Vector,
+    object_array,
+)
 from tidegate.ordering import TICKS_PER_DAY, TICKS_PER_SECOND, format_time
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -136,6 +146,8 @@ class TableBodies(Sequence[bytes]):
 
     def sizes(self) -> Int64Array:
         """int64[n]: each row's share of the content's bytes; the shares add up to the content's length."""
+        if not self.table.content_bytes:
+            return np.zeros(len(self), dtype=np.int64)
         ends = np.arange(self.start, self.stop + 1, dtype=np.int64) * self.table.content_bytes
         return np.diff(ends // max(self.table.total, 1))
 
@@ -209,17 +221,19 @@ def vector_of(array: pa.Array) -> Vector:
         return Vector.of_texts(array.cast(TEXT))
     if types.is_null(kind):
         return Vector.nulls(len(array))
-    null = array.is_null().to_numpy(zero_copy_only=False)
+    null = _is_null(array)
     if types.is_boolean(kind):
         return Vector.bits(array.fill_null(False).to_numpy(zero_copy_only=False), null)
     if types.is_integer(kind):
-        values = array.fill_null(0).to_numpy(zero_copy_only=False)
+        values = _numbers(array, 0)
         too_large = values > np.uint64(2**63 - 1) if types.is_uint64(kind) else np.zeros(len(values), dtype=np.bool_)
         ints = np.where(too_large, int(Reason.OVERFLOW), values).astype(np.int64)
         return _some(Kind.BIGINT, null, too_large, ints=ints)
     if types.is_floating(kind) or types.is_decimal(kind):
-        floats = array.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+        floats = _numbers(array.cast(pa.float64(), safe=False), 0.0)
         fine = np.isfinite(floats)
+        if fine.all() and not array.null_count:
+            return Vector.of_floats(floats)
         return _some(
             Kind.FLOAT,
             null | np.isnan(floats),
@@ -244,14 +258,30 @@ def _times(array: pa.Array, null: Any) -> Vector:
     if pa.types.is_date(array.type):
         days = array.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return _ticks(days, TICKS_PER_DAY, null)
-    units = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    units = _numbers(array.cast(pa.int64()), 0)
     unit = array.type.unit
     # A nanosecond is finer than a tick: round down to the tick.
     return _ticks(units // 100, 1, null) if unit == "ns" else _ticks(units, _TICKS_PER_UNIT[unit], null)
 
 
+def _is_null(array: pa.Array) -> BoolArray:
+    if not array.null_count:
+        return np.zeros(len(array), dtype=np.bool_)
+    null: BoolArray = array.is_null().to_numpy(zero_copy_only=False)
+    return null
+
+
+def _numbers(array: pa.Array, if_null: float) -> Any:
+    """Return the values as an array that may not be written to."""
+    return (array.fill_null(if_null) if array.null_count else array).to_numpy(zero_copy_only=False)
+
+
 def _ticks(values: Int64Array, ticks_each: int, null: Any) -> Vector:
     each_second = TICKS_PER_SECOND / ticks_each
+    if len(values) and not null.any():
+        first_s, last_s = int(values.min()) / each_second, int(values.max()) / each_second
+        if first_s >= _FIRST_S and last_s < _LAST_S + 1:
+            return Vector.datetimes(values * ticks_each)
     seconds = values / each_second
     fine = (seconds >= _FIRST_S) & (seconds < _LAST_S + 1)
     ticks = np.where(fine, values, 0) * ticks_each
