@@ -36,7 +36,7 @@ from tidegate.durable_files import FileDamaged, Files, make_folders, read_checke
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.queries.frame_events import ArrivalOrder, Layout, partitions_in
 from tidegate.spark.queries.frame_runs import merged_runs
-from tidegate.spark.queries.parcels import in_one_line
+from tidegate.spark.queries.parcels import rows_of_task
 from tidegate.spark.streaming.step_source import Part
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -104,7 +104,7 @@ class SegmentsPlace:
         return f"log_of_{self.layout.input}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_one_line(self._rows(batches))
+        yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces = (
