@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.profiles import scaled
@@ -25,7 +27,7 @@ from tidegate.job.run.placement_policy import RunLocation
 from tidegate.server import BackgroundServer
 from tidegate.spark import run, run_job_on_spark
 from tidegate.spark.places import Answer
-from tidegate.spark.step import rehearse
+from tidegate.spark.step import rehearse, warm_up
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
@@ -102,6 +104,14 @@ def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
 ) -> None:
     rehearsed: list[list[Answer]] = []
     monkeypatch.setattr(run, "rehearse", lambda *step: rehearsed.append(rehearse(*step)))
+    stepped = threading.Event()
+
+    def warm_up_later(context: SparkContext) -> None:
+        # Spark may otherwise be up before the first event has been read.
+        assert stepped.wait(PATIENCE_S)
+        warm_up(context)
+
+    monkeypatch.setattr(run, "warm_up", warm_up_later)
     path = write_job(tmp_path, hub, "begun", COUNT, "late_arrival_tolerance_s = 1")
     out = tmp_path / "out.jsonl"
     places: list[RunLocation] = []
@@ -119,7 +129,13 @@ def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
         assert sum(counted) <= 2
         return bool(sum(counted) == 2)
 
-    run_job_on_spark(load_job(path), master="local[2]", on_place=note, should_stop=has_all_results)
+    run_job_on_spark(
+        load_job(path),
+        master="local[2]",
+        on_place=note,
+        on_step=lambda report: stepped.set(),
+        should_stop=has_all_results,
+    )
     assert [(one.as_json()["where"], one.why) for one in places] == [
         ("process", "Spark is starting"),
         ("spark", "Spark is up"),

@@ -13,8 +13,9 @@ import os
 import pickle
 import platform
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +319,23 @@ class WholeStepPlace:
                     return answers
                 _deliver(deliveries, inboxes)
         return answers
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalPlace:
+    """Takes a whole step for nothing but what a worker learns from it.
+
+    Several do so at the same time, each with states of its own, which it deletes.
+    """
+
+    step: WholeStepPlace
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[bytes]:
+        job = replace(self.step.job, run=f"{self.step.job.run}_{uuid.uuid4().hex}")
+        try:
+            yield from replace(self.step, job=job)(rows)
+        finally:
+            job.store().delete()
 
 
 def _deliver(deliveries: Sequence[Delivery], inboxes: Sequence[list[Delivery]]) -> None:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import pickle
 import re
 import secrets
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +48,7 @@ from tidegate.spark.places import (
     JobOnShards,
     LookingPlace,
     PreviewPlace,
+    RehearsalPlace,
     RestoringPlace,
     SealingPlace,
     ShardPlace,
@@ -167,16 +167,12 @@ def rehearse(
     cores = max(1, context.defaultParallelism)
     own = program.sharded()
     blobs = [pickle.dumps(task, protocol=5) for task in tasks]
-    run = f"rehearsal_{uuid.uuid4().hex}"
-    job = JobOnShards(run, SharedProgram.of(own), policy, Sharding.of(own, shards, secrets.randbits(64)), ())
-    place = WholeStepPlace(job, blobs, {}, order, 0)
+    job = JobOnShards("rehearsal", SharedProgram.of(own), policy, Sharding.of(own, shards, secrets.randbits(64)), ())
+    place = RehearsalPlace(WholeStepPlace(job, blobs, {}, order, 0))
     answers: list[Answer] = []
-    try:
-        for _ in range(_WARM_ROUNDS):
-            found = context.parallelize(range(cores), cores).mapPartitions(place).collect()
-            answers = [answer for blob in found for answer in pickle.loads(blob)]
-    finally:
-        clean(None, single_partition(spark), job)
+    for _ in range(_WARM_ROUNDS):
+        found = context.parallelize(range(cores), cores).mapPartitions(place).collect()
+        answers = [answer for blob in found for answer in pickle.loads(blob)]
     return answers
 
 
