@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import eventually
+from tidegate.service import processes
 from tidegate.service.processes import Usage, usage_of
 
 HELD = 64 << 20
@@ -48,6 +49,14 @@ def test_what_a_child_of_any_thread_uses_counts() -> None:
         assert usage.java_bytes == 0
         process.communicate(b"\n")
     assert usage_of(process.pid) is None
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    last = Usage(1, 0, 2.0)
+    monkeypatch.setattr(processes, "_usage_of_one", lambda pid: last)
+    assert usage_of(process.pid) == last
 
 
 @pytest.mark.slow

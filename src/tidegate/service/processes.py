@@ -145,8 +145,13 @@ def _usage_of_one(pid: int) -> Usage | None:
 
 def _children(pid: int) -> Iterator[int]:
     """Yield the processes that a process has started, by whichever of its threads."""
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return  # the process has ended
+    for thread in threads:
         try:
-            yield from map(int, path.read_text().split())
+            children = Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
         except OSError:
             continue  # the thread has ended
+        yield from map(int, children)
