@@ -128,8 +128,8 @@ def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp
 
 @pytest.mark.spark
 @pytest.mark.crash
-@pytest.mark.parametrize("victims", ["a job and Spark", pytest.param("Java too", marks=pytest.mark.soak)])
-def test_kills_of_a_job_and_of_spark_leave_nothing_and_change_no_byte(tmp_path: Path, victims: str) -> None:
+@pytest.mark.soak
+def test_kills_of_a_job_and_of_spark_leave_nothing_and_change_no_byte(tmp_path: Path) -> None:
     places = {"alone": "process", "first": "spark", "second": "spark"}
     with Jobs(tmp_path / "service", FEW) as jobs:
         for name, place in places.items():
@@ -155,13 +155,12 @@ def test_kills_of_a_job_and_of_spark_leave_nothing_and_change_no_byte(tmp_path: 
             assert str(lost.reason).startswith(f"{shared} (killed by SIGKILL); starting again")
         eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
 
-        if victims == "Java too":
-            (java,) = javas()
-            os.kill(java, signal.SIGKILL)
-            lost = jobs.wait("second", {JobState.DEGRADED}, PATIENCE_S)
-            ended = "its Java process has ended: killed by SIGKILL"
-            assert str(lost.reason).startswith(f"{shared} ({ended}); starting again")
-            eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
+        (java,) = javas()
+        os.kill(java, signal.SIGKILL)
+        lost = jobs.wait("second", {JobState.DEGRADED}, PATIENCE_S)
+        ended = "its Java process has ended: killed by SIGKILL"
+        assert str(lost.reason).startswith(f"{shared} ({ended}); starting again")
+        eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
         for name in ("first", "second"):
             eventually(lambda name=name: outputs_of(tmp_path / name) == outputs_of(tmp_path / "alone"), LONG_S)
 

@@ -179,6 +179,7 @@ def one_timeline(spark: SparkSession, table: DataFrame) -> list[tuple[Any, ...]]
     return sorted_rows(sql(spark, QUERY, inputs=given, event_ordering=EVENT_ORDERING, schema=SCHEMA))
 
 
+@pytest.mark.soak
 def test_batches_of_a_stream_give_the_rows_of_sql_over_runs_that_are_killed(
     spark: SparkSession,
     table: DataFrame,

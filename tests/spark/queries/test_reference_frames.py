@@ -155,7 +155,7 @@ def test_mistakes_are_one_line(spark: SparkSession, log: Path) -> None:
             tidegate_spark.stream(spark, query, inputs={"i": str(log), "r": reference})
         return str(raised.value)
 
-    assert "is tidegate.spark.reference(df)" in refusal(table(spark))
+    assert "or tidegate.spark.reference(df) if it is a table" in refusal(table(spark))
     rate = spark.readStream.format("rate").load()
     with pytest.raises(JobError, match="is a stream, and reference data are a table"):
         tidegate_spark.reference(rate)
