@@ -367,7 +367,8 @@ class Consumer:
     async def _wait(self, delay_s: float) -> None:
         """Wait; raise _Stopping if the consumer is stopped meanwhile."""
         try:
-            await asyncio.wait_for(self._stopping.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
         except TimeoutError:
             return
         raise _Stopping

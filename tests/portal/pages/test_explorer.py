@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.patience import PATIENCE_S
 from tests.portal.conftest import CONFIG, Client
 from tidegate.amqp.messages import Message, encode_message
 from tidegate.portal import portal
+from tidegate.portal.events.sending import EventSender
 from tidegate.server import BackgroundServer, Server
 
 MakeHub = Callable[..., str]
@@ -180,3 +182,35 @@ def test_a_body_that_is_no_json_is_refused(client: Client) -> None:
     client.page("/")
     answer = client.request("POST", "/eventhubs/eh1/send", b"{", **{"X-CSRF-Token": client.token})
     assert (answer.status, answer.data["error"]["detail"]) == (400, "the request's body is not JSON")
+
+
+class Held(EventSender):
+    """Publishes once `durable` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(Mock(), Mock())
+        self.durable = asyncio.get_running_loop().create_future()
+
+    async def _publish(self, *_: object) -> None:
+        await self.durable
+
+
+def test_a_generator_that_is_stopped_just_when_its_events_are_durable_stops() -> None:
+    """`asyncio.wait_for` of Python 3.11 forgets a cancellation then, and the hub would wait for a generator for ever.
+
+    https://github.com/python/cpython/issues/86296
+    """
+
+    async def cancelled_after(ticks: int) -> bool:
+        sender = Held()
+        sending = asyncio.create_task(sender.send("hub", Mock(batches=lambda count: [(None, [b"x"])]), 1, Mock()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        sender.durable.set_result(None)
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        was_running = sending.cancel()
+        (outcome,) = await asyncio.gather(sending, return_exceptions=True)
+        return isinstance(outcome, asyncio.CancelledError) is was_running
+
+    assert all(asyncio.run(cancelled_after(ticks)) for ticks in range(6))

@@ -162,7 +162,8 @@ class EventSender:
         try:
             for first in range(0, count, _SLICE_EVENTS):  # other clients have their turn in between
                 for key, events in composition.batches(min(_SLICE_EVENTS, count - first)):
-                    await asyncio.wait_for(self._publish(publisher, events, key), _TIMEOUT_S)
+                    async with asyncio.timeout(_TIMEOUT_S):
+                        await self._publish(publisher, events, key)
         except TimeoutError:
             raise ServerBusy("the events were not durable in time; they may still become so") from None
         finally:

@@ -74,7 +74,8 @@ class _QuietServer(uvicorn.Server):
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # sets the Date header
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), _TICK_S)
+                async with asyncio.timeout(_TICK_S):
+                    await self._is_over.wait()
 
     def end(self) -> None:
         """Stop soon."""

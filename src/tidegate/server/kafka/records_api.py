@@ -205,7 +205,8 @@ class RecordsApi:
                 if found.size >= body.min_bytes or found.is_urgent or left_s <= 0:
                     break
                 try:
-                    await asyncio.wait_for(arrived.wait(), left_s)
+                    async with asyncio.timeout(left_s):
+                        await arrived.wait()
                 except TimeoutError:
                     continue
                 arrived.clear()

@@ -195,7 +195,8 @@ async def _publish(context: HttpContext, request: Request) -> None:
         publisher.renew([grant], time.time())  # the body may have taken long
         spelling = request.scope.get("state", {}).get(SPELLING, {})
         events, partition_key = parse_publication(request.headers, body, spelling)
-        await asyncio.wait_for(_durable(context.hub.completions, publisher, events, partition_key), _timeout_s(request))
+        async with asyncio.timeout(_timeout_s(request)):
+            await _durable(context.hub.completions, publisher, events, partition_key)
     except TimeoutError:
         raise ServerBusy("the publication was not durable in time; it may still become so") from None
     finally:
