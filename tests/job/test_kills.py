@@ -458,8 +458,8 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "deltalake in s3": _lake_in_s3,
 }
 
-# The same output with another encoding or in another place, one whose rows are told apart as those of another are (by a
-# transaction, a key, or a number in a header), and pyiceberg, whose commits take a fraction of a second.
+# Left to the soak: an output that differs from a tested one only in its encoding or its location; one that avoids
+# duplicates in the same way (by a transaction, a key, or a number in a header); and pyiceberg, whose commits are slow.
 ONLY_IN_SOAK = {"json array", "csv", "files of json", "files in s3", "iceberg", "deltalake in s3"}
 ONLY_IN_SOAK |= {"mysql", "postgresql", "tablestorage", "powerbi", "cosmosdb"}
 ONLY_IN_SOAK |= {"kafka", "servicebus", "redis", "files in azurite"}
