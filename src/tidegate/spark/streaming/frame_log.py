@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class SegmentsPlace:
         orders: dict[str, ArrivalOrder] = {}
         try:
             with path.open("wb") as file:
-                for partition, rows in _with(first, more):
+                for partition, rows in chain((first,), more):
                     # Bodies are looked at when they are read.
                     events = self.kept.placed(partition, rows, ends.get(partition, 0))
                     if self.layout.ordered:
@@ -140,11 +141,6 @@ class SegmentsPlace:
         except OSError as error:
             raise InputError(f"input '{self.layout.input}': cannot write {path}: {error.strerror}") from error
         return found
-
-
-def _with(first: tuple[str, pa.Table], more: Iterator[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
-    yield first
-    yield from more
 
 
 def _encoded(table: pa.Table) -> pa.Buffer:
