@@ -121,6 +121,8 @@ def test_partitions_of_a_dataframe_are_merged_as_those_of_a_log(
         found.append(sorted_rows(spark.read.parquet(str(tmp_path / f"out-{place}"))))
     assert len(found[0]) == 400
     assert found[0] == found[1]
+    given = {"i": events(numbered.repartition(3), arrival="arrival", partition="part", order="number")}
+    assert sorted_rows(sql(spark, QUERY, inputs=given, event_ordering=ordering, schema=SCHEMA)) == found[0]
 
 
 @pytest.mark.soak

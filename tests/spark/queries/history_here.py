@@ -10,8 +10,8 @@ from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.ordering import NO_TIME, Policy
-from tidegate.spark.queries.history import Bounds, timelines_of
-from tidegate.spark.queries.parcels import ORDER, Parcel, TimelineRun, parcels_in, rows_of
+from tidegate.spark.queries.history import Bounds, parcels_of, timelines_of
+from tidegate.spark.queries.parcels import ORDER, Parcel, parcels_in, rows_of
 from tidegate.spark.queries.shard_side import ShardRun
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
 
@@ -51,11 +51,17 @@ def rows_of_history(
     sharding = Sharding.of(own, shards, seed)
     query = QueryOnShards(SharedProgram.of(own), policy, sharding, bounds.start, bounds.until, parcel_events)
     parcels: list[Parcel] = []
-    for read in timelines_of(logs, bounds):
-        runs = () if read.log_range is None else read.log_range.read_events(batch_events)
-        parcels += TimelineRun(query, read.timeline).parcels(runs, read.end)
+    for read in timelines_of(logs, bounds, policy):
+        parcels += parcels_in(read.found(query, parcels_of, batch_events))
+    return rows_of_parcels(query, parcels, watch)
+
+
+def rows_of_parcels(
+    query: QueryOnShards, parcels: list[Parcel], watch: Callable[[ShardRun], None] = lambda run: None
+) -> Rows:
+    """Return the results of all outputs, given the parcels of all timelines."""
     found: list[ResultRows] = []
-    for level in range(sharding.levels):
+    for level in range(query.sharding.levels):
         following: list[Parcel] = []
         for shard, inbox in shuffled(parcels).items() if parcels else ():
             run = ShardRun(query, level, shard)

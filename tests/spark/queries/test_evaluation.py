@@ -135,6 +135,43 @@ def test_timelines_of_substreams_give_what_a_job_gives(spark: SparkSession, tmp_
     assert collected(of_frame) == collected(of_log) == expected
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        TWO_LEVELS,
+        pytest.param(TWO_LEVELS.replace("BY t GROUP", "BY t OVER booth GROUP"), marks=pytest.mark.soak),
+        pytest.param(
+            "SELECT System.Timestamp() AS t, lane, v, LAG(v) OVER (PARTITION BY lane LIMIT DURATION(minute, 1)) AS b "
+            "INTO result FROM input TIMESTAMP BY t",
+            marks=pytest.mark.soak,
+        ),
+    ],
+    ids=["windows", "substreams", "LAG"],
+)
+def test_merged_partitions_give_what_a_job_gives(spark: SparkSession, tmp_path: Path, query: str) -> None:
+    given = readings()
+    path = recorded(tmp_path / "log.jsonl", given)
+    log = RecordedLog.from_file(path)
+    merged = {**ORDERING, "timelines": "merged by enqueued time"}
+    expected = rows_of_job(query, {"input": log}, merged)
+    assert expected != rows_of_job(query, {"input": log}, ORDERING), "the order of partitions makes a difference"
+    frame = frame_of(spark, given)
+    by_position = tidegate_spark.events(frame)
+    by_spark = tidegate_spark.events(frame, order=functions.expr("lpad(CAST(sequenceNumber AS string), 9, '0')"))
+    for input_, shards in ((by_position, 3), (by_spark, 1), (path, 2)):
+        found = tidegate_spark.sql(spark, query, inputs={"input": input_}, event_ordering=merged, shards=shards)
+        assert collected(found) == expected
+    dropping = {**merged, "action": "drop"}
+    lost = [
+        tidegate_spark.rejected(spark, query, inputs={"input": one}, event_ordering=dropping)
+        .select("partition", "sequenceNumber", "reason", "body")
+        .collect()
+        for one in (frame, path)
+    ]
+    assert sorted(map(tuple, lost[0])) == sorted(map(tuple, lost[1]))
+    assert len(lost[0]) > 10
+
+
 def test_columns_are_fields_with_their_types(spark: SparkSession, tmp_path: Path) -> None:
     given = [one for one in readings() if not isinstance(one["body"], str)]
     whole = [{**one, "body": {**one["body"], "v": int(one["body"]["v"] * 2)}} for one in given]

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import JSON, Format
+from tidegate.ordering import TICKS_PER_SECOND
 from tidegate.spark.queries import frame_runs
 from tidegate.spark.queries.frame_events import Layout
-from tidegate.spark.queries.frame_runs import ORDER, RunsPlace, merged_runs, runs_of
+from tidegate.spark.queries.frame_runs import ORDER, RunsPlace, SortedRows, merged_runs, runs_of
 
 NUMBERED = Layout("input", None, True, (), JSON, (), order=("number",))
 BY_CONTENT = Layout("input", ("x", "y"), False, (), Format("parquet"), (), order=("arrival", "field0", "field1"))
@@ -157,3 +158,25 @@ def test_rows_are_ordered_by_partition_and_key_and_keep_their_order_if_they_tie(
         keys = dice.permutation(keys)
     expected = sorted(range(2000), key=lambda row: (codes[row], keys[row], row))
     assert frame_runs._by_keys(codes, keys).tolist() == expected
+
+
+@pytest.mark.parametrize("most_rows", [1, 2, 100])
+def test_rows_from_one_arrival_up_to_another_are_a_stretch_of_a_partition(
+    most_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_runs, "RUN_ROWS", most_rows)
+    # The clock was set back twice: once before the first event that matters, once after the last.
+    seconds = [1, 5, 2, 3, 6, 7, 4, 8]
+    rows = [
+        {"partition": partition, "arrival": second * 1_000_000, "number": number, "body": b""}
+        for partition in "01"
+        for number, second in enumerate(seconds)
+    ]
+    types = {"partition": pa.string(), "arrival": TIME, "number": pa.int64(), "body": pa.binary()}
+    given = table(rows, types)
+    for begin, stop, expected in ((5, 7, [1, 2, 3, 4]), (6, 100, [4, 5, 6, 7]), (0, 5, [0]), (9, 100, []), (0, 1, [])):
+        wanted = SortedRows(NUMBERED, False, begin * TICKS_PER_SECOND, stop * TICKS_PER_SECOND)
+        for partition, pieces in wanted.partitions(batches(given, 3)):
+            found = [(first, some.column("number").to_pylist()) for first, some in pieces]
+            assert [number for _, numbers in found for number in numbers] == expected, partition
+            assert all(first == numbers[0] for first, numbers in found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_history_gives_what_a_job_gives() -> None:
         program = prepared(sql)
         keys = dice.choice(KEYS)
         logs: dict[str, InputLog] = {name: _log(dice, keys) for name in program.input_names}
-        policy = replace(_policy(dice), merged=False)
+        policy = _policy(dice)
         start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)])
         until = dice.choice([None, EPOCH + dice.randint(0, 90) * TICKS_PER_SECOND + dice.randint(-1, 1)])
         found = rows_of_history(
@@ -96,7 +95,7 @@ def test_a_shard_holds_what_the_watermark_has_not_passed_and_not_the_history(sha
 def test_history_gives_what_a_job_gives_for_every_case(path: Path) -> None:
     case = read_case(path)
     program, logs = prepared_case(case)
-    policy = replace(case.event_ordering(), merged=False)
+    policy = case.event_ordering()
     assert rows_of_history(program, policy, logs) == rows_of_job(program, policy, logs)
 
 

@@ -54,10 +54,7 @@ def bound_of(
             before that.
         most_events: how many events a step reads, unless more have arrived at the same time.
     """
-    bound = min(
-        (max(reached.get(partition, NO_TIME), _known(log, partition, end)) for partition, end in ends.items()),
-        default=END_OF_TIME,
-    )
+    bound = known_before(log, ends, reached)
     stops = stops_of(log, ends, bound)
     waiting = {partition: stop - positions[partition] for partition, stop in stops.items()}
     total = sum(waiting.values())
@@ -70,6 +67,20 @@ def bound_of(
     ticked = max(reached.get(longest, NO_TIME), reached_in(log.range(longest, first, last + 1)))
     nearer = min(bound, max(last_arrival(log, longest, ends[longest].begin, last + 1), ticked) + 1)
     return bound if stops_of(log, ends, nearer) == stops else nearer
+
+
+def known_before(log: InputLog, ends: Mapping[str, PartitionEnd], reached: Mapping[str, int] | None = None) -> int:
+    """Return the arrival (ticks) before which all events are in the log; END_OF_TIME if it has ended.
+
+    Args:
+        ends: the ends of its partitions.
+        reached: by partition, the latest arrival of events that were read.
+    """
+    latest = reached or {}
+    return min(
+        (max(latest.get(partition, NO_TIME), _known(log, partition, end)) for partition, end in ends.items()),
+        default=END_OF_TIME,
+    )
 
 
 def stops_of(log: InputLog, ends: Mapping[str, PartitionEnd], bound: int) -> dict[str, int]:

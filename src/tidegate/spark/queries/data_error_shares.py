@@ -20,6 +20,12 @@ from tidegate.job.runtime.emission import Timeline
 _logger = logging.getLogger(__name__)
 
 
+def place_of(timeline: Timeline) -> str:
+    """Return how messages name a timeline: an input and its partition, or the input if all are merged."""
+    name, partition = timeline
+    return f"input '{name}', partition {partition}" if partition else f"input '{name}'"
+
+
 @dataclass(frozen=True, slots=True)
 class DataErrorShares:
     """Shares of the events of a timeline, from 0 to 1, above which a kind of data error is noticed; 1 means never.
@@ -79,7 +85,5 @@ class DataErrorCount:
                 _logger.warning(self._sentence(kind, count))
 
     def _sentence(self, kind: str, count: int) -> str:
-        name, partition = self._timeline
-        where = f"input '{name}', partition {partition}"
-        shown = share_of_events(where, kind, count, self._events, self._samples.get(kind))
+        shown = share_of_events(place_of(self._timeline), kind, count, self._events, self._samples.get(kind))
         return f"{shown}. tidegate.spark.rejected(…) returns those that were rejected."

@@ -106,7 +106,7 @@ def sql(
         struct, columns = _schema(
             spark, job, wanted, schema, output_error_policy, {**_references(inputs), **frames}, logs
         )
-        timelines = timelines_of(logs, bounds)
+        timelines = timelines_of(logs, bounds, job.policy)
     finally:
         _close(logs)
     shares = DataErrorShares(data_error_warning_share, data_error_stop_share)
@@ -151,7 +151,7 @@ def rejected(
     bounds = Bounds.of(job.program, job.policy, time_of("start", start, caller), time_of("until", until, caller))
     logs = open_logs_of(job, frames)
     try:
-        timelines = timelines_of(logs, bounds)
+        timelines = timelines_of(logs, bounds, job.policy)
     finally:
         _close(logs)
     on_shards = query_on_shards(job, sharding_of(spark, job.program.sharded(), 1), bounds)
@@ -162,13 +162,7 @@ def _job(arguments: QueryArguments, frames: Mapping[str, EventsOfFrame], caller:
     inputs = arguments.inputs
     given = {name: one for name, one in inputs.items() if name.lower() not in frames}
     others = [name for name in inputs if name.lower() in frames]
-    job = job_of(replace(arguments, inputs=given, other_inputs=others), caller)
-    if job.policy.merged:
-        raise JobError(
-            f"{caller}: event_ordering.timelines 'merged by enqueued time' is not supported; run a job, or "
-            "tidegate.spark.stream with trigger(availableNow=True), which takes DataFrames as well"
-        )
-    return job
+    return job_of(replace(arguments, inputs=given, other_inputs=others), caller)
 
 
 def _close(logs: Mapping[str, InputLog]) -> None:

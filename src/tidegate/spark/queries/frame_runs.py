@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from tidegate.connectors.model.events import Int64Array
-from tidegate.spark.queries.frame_events import NO_PARTITION, Layout
+from tidegate.ordering import END_OF_TIME, NO_TIME
+from tidegate.spark.queries.frame_events import NO_PARTITION, ArrivalOrder, Layout, partitions_in
 from tidegate.spark.queries.parcels import pieces_of, rows_of_task
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -74,7 +75,7 @@ class RunsPlace:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         for number, (partition, first, run) in enumerate(runs_of(batches, self.layout)):
-            pieces = pieces_of(_encoded(run))
+            pieces = pieces_of(encoded_rows(run))
             count = len(pieces)
             columns = [
                 pa.array([self._label(partition)] * count, pa.int32()),
@@ -127,6 +128,55 @@ def merged_runs(
             held.append(_Held(table, layout.keys(table)))
         for some in _together(held, layout, most_rows):
             yield partition, some
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRows:
+    """The rows of a DataFrame that a task gets sorted by partition, and which of them matter.
+
+    Attributes:
+        in_runs: whether they come in runs, or one by one, sorted by Spark.
+        arrived_from: ticks; of each partition, the first event that arrived then or later is the first that matters.
+        arrived_before: ticks; the first that arrived then or later is the first that no longer does.
+    """
+
+    layout: Layout
+    in_runs: bool = True
+    arrived_from: int = NO_TIME
+    arrived_before: int = END_OF_TIME
+
+    def partitions(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Iterator[tuple[int, pa.Table]]]]:
+        """Yield partitions, each with its rows in order, some at a time, after how many there are before them.
+
+        Raises:
+            InputError: rows cannot be events, or are not in the order in which they arrived.
+        """
+        pieces = merged_runs(batches, self.layout, RUN_ROWS) if self.in_runs else partitions_in(batches, RUN_ROWS)
+        for partition, own in groupby(pieces, key=lambda item: item[0]):
+            yield partition, self._that_matter(partition, (rows for _, rows in own))
+
+    def _that_matter(self, partition: str, pieces: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+        count, begun = 0, self.arrived_from == NO_TIME
+        order = ArrivalOrder(self.layout.input, partition) if self.layout.ordered else None
+        for rows in pieces:
+            placed = self.layout.placed(partition, rows, count)
+            if order is not None:
+                order.check(placed)
+            first, count = count, count + len(rows)
+            if not begun:
+                later = placed.arrivals >= self.arrived_from
+                if not later.any():
+                    continue
+                begun = True
+                place = int(later.argmax())
+                first, rows = first + place, rows.slice(place)
+            if self.arrived_before != END_OF_TIME:
+                beyond = placed.arrivals[len(placed.arrivals) - len(rows) :] >= self.arrived_before
+                if beyond.any():
+                    if place := int(beyond.argmax()):
+                        yield first, rows.slice(0, place)
+                    return
+            yield first, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +311,8 @@ def _sortable(column: pa.ChunkedArray) -> list[Any]:
     return [*nulls, pa.array(ordered)]
 
 
-def _encoded(table: pa.Table) -> memoryview:
+def encoded_rows(table: pa.Table) -> memoryview:
+    """Return rows as a blob."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -276,13 +327,14 @@ def _runs_in(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, pa.T
         columns = [batch.column(name).to_pylist() for name in (*ORDER[:-1], "blob")]
         for *found, blob in zip(*columns, strict=True):
             if place is not None and place != tuple(found):
-                yield place[0], place[1], _decoded(pieces)
+                yield place[0], place[1], decoded_rows(pieces)
                 pieces = []
             place = tuple(found)
             pieces.append(blob)
     if place is not None:
-        yield place[0], place[1], _decoded(pieces)
+        yield place[0], place[1], decoded_rows(pieces)
 
 
-def _decoded(pieces: Sequence[bytes]) -> pa.Table:
+def decoded_rows(pieces: Sequence[bytes]) -> pa.Table:
+    """Return the rows of a blob that comes in pieces."""
     return pa.ipc.open_stream(pa.py_buffer(b"".join(pieces))).read_all()

@@ -18,36 +18,31 @@ from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from tidegate.connectors.inputs.kinds import LogOpening, StreamInput
-from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.engine import Program
 from tidegate.engine.sharding.keys import Division
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.prepare.loading import Job
-from tidegate.job.runtime.emission import Timeline
+from tidegate.job.runtime.emission import END_OF_LOG, Timeline
+from tidegate.job.runtime.merged import known_before
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 from tidegate.spark.queries.data_error_shares import DataErrorShares
 from tidegate.spark.queries.file_parts import SUMMARIES, PartPlace, SummaryPlace, places_for
-from tidegate.spark.queries.frame_events import (
-    ArrivalOrder,
-    EventsOfFrame,
-    Layout,
-    columns_for,
-    for_runs,
-    partitions_in,
-)
+from tidegate.spark.queries.frame_events import EventsOfFrame, columns_for, for_runs
 from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
-from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, merged_runs
+from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, SortedRows
 from tidegate.spark.queries.hash_partitions import labels
-from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, rows_of, rows_of_task
+from tidegate.spark.queries.merged_timelines import ARRIVALS, ArrivalsPlace, MergedPlace, MergedRun, runs_of_logs
+from tidegate.spark.queries.merged_timelines import ORDER as ORDER_OF_ARRIVALS
+from tidegate.spark.queries.parcels import ORDER, PARCELS, Found, HistoryRun, Runs, TimelineRun, rows_of, rows_of_task
 from tidegate.spark.queries.parquet_files import FilesPlace, files_of
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
@@ -61,7 +56,7 @@ BATCH_EVENTS = 65_536
 _TASKS_AT_ONCE = 16
 _COMPLETE = PartitionEnd(0, 0, END_OF_TIME, complete=True)
 _CLOCK_SET_BACK = 3600 * TICKS_PER_SECOND
-"""How far a broker's clock may go back within a partition of a DataFrame that is read from a start time."""
+"""How far a broker's clock may go back within a partition of a DataFrame that is read from or up to a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +97,8 @@ class Bounds:
 # places on executors
 # ------------------------------------------------------------------------------------------------------
 
-Found = Callable[[TimelineRun, Iterable[Events], PartitionEnd], Iterator[pa.RecordBatch]]
-"""Returns what is wanted of a timeline's events, as rows."""
 
-
-def parcels_of(run: TimelineRun, runs: Iterable[Events], end: PartitionEnd) -> Iterator[pa.RecordBatch]:
+def parcels_of(run: HistoryRun[Runs], runs: Iterable[Runs], end: PartitionEnd) -> Iterator[pa.RecordBatch]:
     """Yield the parcels of a timeline as rows of `PARCELS`.
 
     Raises:
@@ -121,16 +113,12 @@ class FramePlace:
 
     Attributes:
         name: of the input in the program.
-        arrived_from: ticks; the first event that arrived then or later is the first that is read.
-        in_runs: whether Spark sorts runs, and not rows.
     """
 
     query: QueryOnShards
     name: str
-    layout: Layout
-    arrived_from: int
+    rows: SortedRows
     found: Found = parcels_of
-    in_runs: bool = True
 
     @property
     def __name__(self) -> str:
@@ -141,38 +129,36 @@ class FramePlace:
         yield from rows_of_task(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sorted_rows = (
-            merged_runs(batches, self.layout, BATCH_EVENTS) if self.in_runs else partitions_in(batches, BATCH_EVENTS)
-        )
-        for partition, pieces in groupby(sorted_rows, key=lambda item: item[0]):
-            events = self._events(partition, (rows for _, rows in pieces))
+        layout = self.rows.layout
+        for partition, pieces in self.rows.partitions(batches):
+            events = (layout.events(partition, rows, first) for first, rows in pieces)
             yield from self.found(TimelineRun(self.query, (self.name, partition)), events, _COMPLETE)
-
-    def _events(self, partition: str, pieces: Iterator[pa.Table]) -> Iterator[Events]:
-        first, begun = 0, self.arrived_from == NO_TIME
-        order = ArrivalOrder(self.layout.input, partition) if self.layout.ordered else None
-        for rows in pieces:
-            events = self.layout.events(partition, rows, first)
-            if order is not None:
-                order.check(events)
-            first += len(rows)
-            if not begun:
-                later = events.arrivals >= self.arrived_from
-                if not later.any():
-                    continue
-                begun = True
-                place = int(later.argmax())
-                events = self.layout.events(partition, rows.slice(place), first - len(rows) + place)
-            yield events
 
 
 @dataclass(frozen=True, slots=True)
 class LogTimeline:
-    """A timeline to read on an executor."""
+    """A timeline to read on an executor.
+
+    Attributes:
+        ranges: by partition, what to read of it: of one, or of those that are merged.
+    """
 
     timeline: Timeline
-    log_range: LogRange | None
+    ranges: tuple[tuple[str, LogRange], ...]
     end: PartitionEnd
+
+    def found(self, query: QueryOnShards, found: Found, batch_events: int) -> Iterator[pa.RecordBatch]:
+        """Read the events, and yield what is wanted of them.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        if query.policy.merged:
+            before = END_OF_TIME if self.end.arrival_lower_bound is None else self.end.arrival_lower_bound
+            merged = runs_of_logs(self.ranges, before, batch_events)
+            return found(MergedRun(query, self.timeline), merged, self.end)
+        runs = (events for _, one in self.ranges for events in one.read_events(batch_events))
+        return found(TimelineRun(query, self.timeline), runs, self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +180,7 @@ class LogPlace:
         for batch in batches:
             for blob in batch.column("blob"):
                 read: LogTimeline = pickle.loads(blob.as_buffer())
-                runs = () if read.log_range is None else read.log_range.read_events(BATCH_EVENTS)
-                yield from self.found(TimelineRun(self.query, read.timeline), runs, read.end)
+                yield from read.found(self.query, self.found, BATCH_EVENTS)
 
 
 # the plan
@@ -222,7 +207,7 @@ def open_logs_of(job: Job, frames: Mapping[str, Any]) -> dict[str, InputLog]:
     return found
 
 
-def timelines_of(logs: Mapping[str, InputLog], bounds: Bounds) -> list[LogTimeline]:
+def timelines_of(logs: Mapping[str, InputLog], bounds: Bounds, policy: Policy) -> list[LogTimeline]:
     """Return the timelines of logs as they are now, with the events that matter.
 
     Raises:
@@ -230,15 +215,28 @@ def timelines_of(logs: Mapping[str, InputLog], bounds: Bounds) -> list[LogTimeli
     """
     found = []
     for name, log in logs.items():
+        own, ends = [], {}
         for partition, end in log.ends().items():
             begin, stop = end.begin, end.end
             if bounds.arrived_from != NO_TIME:
                 begin = max(begin, log.first_at(partition, bounds.arrived_from))
             if bounds.arrived_before != END_OF_TIME and (cut := log.first_at(partition, bounds.arrived_before)) < stop:
                 stop, end = cut, replace(_COMPLETE, end=cut)
-            log_range = log.range(partition, begin, stop) if begin < stop else None
-            found.append(LogTimeline((name, partition), log_range, end))
+            ranges = ((partition, log.range(partition, begin, stop)),) if begin < stop else ()
+            own.append(LogTimeline((name, partition), ranges, end))
+            ends[partition] = end
+        found += [_merged(name, log, own, ends)] if policy.merged else own
     return found
+
+
+def _merged(
+    name: str, log: InputLog, timelines: Sequence[LogTimeline], ends: Mapping[str, PartitionEnd]
+) -> LogTimeline:
+    """Return the partitions of a log as one timeline, which is read as far as all of them are known."""
+    ranges = tuple(pair for one in timelines for pair in one.ranges)
+    if all(end.complete for end in ends.values()):
+        return LogTimeline((name, ""), ranges, _COMPLETE)
+    return LogTimeline((name, ""), ranges, PartitionEnd(0, END_OF_LOG, known_before(log, ends)))
 
 
 def sharding_of(spark: SparkSession, program: Program, shards: int | None) -> Sharding:
@@ -341,11 +339,11 @@ def _of_frame(
 ) -> DataFrame:
     program = query.program.value()
     selected, order, layout = columns_for(events, program.source_of(name), program.need(name))
-    in_runs = layout.order is not None
+    in_runs, merged = layout.order is not None, query.policy.merged
     at_once = _tasks_at_once(spark)
     files = files_of(events, layout) if in_runs and bounds.takes_everything else None
     if files is not None:
-        places = places_for(layout, files, query, name, at_once) if found is parcels_of else None
+        places = places_for(layout, files, query, name, at_once) if found is parcels_of and not merged else None
         if places is not None:
             return _of_parts(spark, *places)
         rows = _numbered(spark, files.place(RunsPlace(layout, labels(at_once)), at_once), RUNS)
@@ -357,7 +355,11 @@ def _of_frame(
         rows = rows.repartition(at_once, "label").sortWithinPartitions(*ORDER_OF_RUNS)
     else:
         rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
-    return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from, found, in_runs), columns)
+    own = SortedRows(layout, in_runs, bounds.arrived_from, bounds.arrived_before)
+    if not merged:
+        return rows.mapInArrow(FramePlace(query, name, own, found), columns)
+    rows = rows.mapInArrow(ArrivalsPlace(own), ARRIVALS).repartition(1).sortWithinPartitions(*ORDER_OF_ARRIVALS)
+    return rows.mapInArrow(MergedPlace(query, name, layout, found), columns)
 
 
 def _arrived(rows: DataFrame, bounds: Bounds) -> DataFrame:
@@ -366,7 +368,7 @@ def _arrived(rows: DataFrame, bounds: Bounds) -> DataFrame:
     if bounds.arrived_from != NO_TIME:
         rows = rows.where((arrival >= _timestamp(bounds.arrived_from - _CLOCK_SET_BACK)) | arrival.isNull())
     if bounds.arrived_before != END_OF_TIME:
-        rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
+        rows = rows.where((arrival < _timestamp(bounds.arrived_before + _CLOCK_SET_BACK)) | arrival.isNull())
     return rows
 
 

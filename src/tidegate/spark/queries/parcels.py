@@ -15,9 +15,10 @@ import io
 import pickle
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ from tidegate.job.runtime.emission import OPEN_END, AnyCarry, Reached, Timeline,
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import DATA_ERRORS, INVALID_TIMESTAMP, NO_TIME, Policy
-from tidegate.spark.queries.data_error_shares import DataErrorCount
+from tidegate.spark.queries.data_error_shares import DataErrorCount, place_of
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
@@ -198,7 +199,29 @@ class Beginning:
     number: int
 
 
-class TimelineRun:
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Events of a timeline that are evaluated together.
+
+    Attributes:
+        held: by partition, its events in order; one partition, unless several are merged into the timeline.
+        reached: by partition, ticks: the latest arrival that counts for its first event. Only of merged partitions.
+        first, last: ticks; the earliest arrival, and the latest.
+        end: where the timeline is after them.
+    """
+
+    held: Mapping[str, list[Events]]
+    first: int
+    last: int
+    end: PartitionEnd
+    reached: Mapping[str, int] = field(default_factory=dict)
+
+
+Runs = TypeVar("Runs")
+"""Some events of a timeline that follow each other."""
+
+
+class HistoryRun(ABC, Generic[Runs]):
     """A timeline that is read from its beginning, or from where a start time requires, to its end; or a part of it."""
 
     def __init__(self, query: QueryOnShards, timeline: Timeline, beginning: Beginning | None = None) -> None:
@@ -212,8 +235,6 @@ class TimelineRun:
         self._number, self._key = 0, NO_TIME
         if beginning is not None:
             self._carry, self._key, self._number = beginning.carry, beginning.key, beginning.number
-        self._held: list[Events] = []
-        self._held_count = 0
         shares = query.data_errors
         self._data_errors = DataErrorCount(timeline, shares) if shares.counts else None
 
@@ -222,7 +243,7 @@ class TimelineRun:
         """By which the timeline is stamped."""
         return self._query.policy
 
-    def parcels(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[Parcel]:
+    def parcels(self, runs: Iterable[Runs], end: PartitionEnd) -> Iterator[Parcel]:
         """Yield the parcels of the timeline.
 
         Args:
@@ -236,7 +257,7 @@ class TimelineRun:
             yield from self.take(events)
         yield from self.finish(end)
 
-    def take(self, events: Events, most_events: int | None = None) -> Iterator[Parcel]:
+    def take(self, events: Runs, most_events: int | None = None) -> Iterator[Parcel]:
         """Take the next events, and yield the parcel of earlier ones once there are enough.
 
         Args:
@@ -244,7 +265,7 @@ class TimelineRun:
         """
         piece = self._piece_before(events, most_events or self._query.parcel_events)
         if piece is not None:
-            yield from self._of_piece(*piece)
+            yield from self._of_piece(piece)
 
     def finish(self, end: PartitionEnd) -> Iterator[Parcel]:
         """Yield the last parcel.
@@ -257,23 +278,23 @@ class TimelineRun:
         """
         piece = self._last_piece(end)
         if piece is not None:
-            yield from self._of_piece(*piece)
+            yield from self._of_piece(piece)
         elif not self._begun:
             yield from self._without_events(end)
         if self._data_errors is not None:
             self._data_errors.check(are_all=self._is_whole and end.complete)
 
-    def data_errors(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], list[DataError]]]:
-        """Yield the events, some at a time, each with every data error among them; see `parcels`."""
-        for held, following in self._pieces(runs, end):
+    def data_errors(self, runs: Iterable[Runs], end: PartitionEnd) -> Iterator[tuple[list[Events], list[DataError]]]:
+        """Yield the events, some of a partition at a time, each with every data error among them; see `parcels`."""
+        for piece in self._pieces(runs, end):
             if not self._begun:
                 self._begun = True
-                self._carry = self._carry.advance(int(held[0].arrivals[0]))
-            (result,) = self._results(held, following, report=True)
-            yield held, result.data_errors
+                self._carry = self._carry.advance(piece.first)
+            results = self._results(piece, report=True, most_samples=sys.maxsize)
+            for held, result in zip(piece.held.values(), results, strict=True):
+                yield held, result.data_errors
 
-    def _pieces(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], PartitionEnd]]:
-        """Yield as many events as are evaluated together, each time with where the timeline is afterwards."""
+    def _pieces(self, runs: Iterable[Runs], end: PartitionEnd) -> Iterator[Piece]:
         for events in runs:
             piece = self._piece_before(events, self._query.parcel_events)
             if piece is not None:
@@ -282,57 +303,50 @@ class TimelineRun:
         if piece is not None:
             yield piece
 
-    def _piece_before(self, events: Events, most_events: int) -> tuple[list[Events], PartitionEnd] | None:
-        """Hold events; return those that were held before if they would be too many together."""
-        count = len(events.arrivals)
-        if not count:
-            return None
-        piece = None
-        if self._held and self._held_count + count > most_events:
-            held, self._held, self._held_count = self._held, [], 0
-            piece = held, PartitionEnd(0, HeldRange(held).end, int(events.arrivals[0]))
-        self._held.append(events)
-        self._held_count += count
-        return piece
+    @abstractmethod
+    def _piece_before(self, events: Runs, most_events: int) -> Piece | None:
+        """Hold events; return what was held before if it would be too much together."""
 
-    def _last_piece(self, end: PartitionEnd) -> tuple[list[Events], PartitionEnd] | None:
-        held, self._held, self._held_count = self._held, [], 0
-        return (held, replace(end, end=HeldRange(held).end)) if held else None
+    @abstractmethod
+    def _last_piece(self, end: PartitionEnd) -> Piece | None:
+        """Return what is held; None if nothing is."""
 
-    def _of_piece(self, held: list[Events], following: PartitionEnd) -> Iterator[Parcel]:
+    @abstractmethod
+    def _results(self, piece: Piece, *, report: bool, most_samples: int) -> list[RangeResult]:
+        """Evaluate events, and return the result of each partition.
+
+        Args:
+            report: find data errors, which otherwise none are, with so many samples of each.
+        """
+
+    def _reached(self, end: PartitionEnd) -> Reached:
+        """Return how far the timeline has come at an end, which becomes part of its carry."""
+        self._carry, found = reached(self._carry, end.end, end, self._timeline[0], self._program, self._query.policy)
+        return found
+
+    def _of_piece(self, piece: Piece) -> Iterator[Parcel]:
         if not self._begun:
             self._begun = True
-            yield from self._header(int(held[0].arrivals[0]))
-        yield from self._of_events(held, following)
+            yield from self._header(piece.first)
+        yield from self._of_events(piece)
 
-    def _check_times(self, result: RangeResult) -> None:
+    def _check_times(self, results: Sequence[RangeResult]) -> None:
         """Check that some of the first events have a time.
 
         Raises:
             InputError: none has, so the query says TIMESTAMP BY something that is no time.
         """
-        without = result.data_error_counts.get(_NO_READABLE_TIME, 0)
-        if without < _FEWEST_WITHOUT_TIME or result.counts.get(INPUT_EVENTS, 0):
+        without = sum(result.data_error_counts.get(_NO_READABLE_TIME, 0) for result in results)
+        if without < _FEWEST_WITHOUT_TIME or any(result.counts.get(INPUT_EVENTS, 0) for result in results):
             return
-        sample = next((one for one in result.data_errors if one.kind == _NO_READABLE_TIME), None)
+        errors = (one for result in results for one in result.data_errors)
+        sample = next((one for one in errors if one.kind == _NO_READABLE_TIME), None)
         example = "" if sample is None else f", such as {sample.example}"
         raise InputError(
-            f"input '{self._timeline[0]}', partition {self._timeline[1]}: none of the first {without:,} events has a "
-            f"time that TIMESTAMP BY can read{example}; a time is a datetime, or a text such as "
-            "'2026-01-31T12:00:00Z'. Name another column, or CAST the text to datetime"
+            f"{place_of(self._timeline)}: none of the first {without:,} events has a time that TIMESTAMP BY can "
+            f"read{example}; a time is a datetime, or a text such as '2026-01-31T12:00:00Z'. Name another column, or "
+            "CAST the text to datetime"
         )
-
-    def _results(
-        self, held: list[Events], end: PartitionEnd, *, report: bool = False, most_samples: int = sys.maxsize
-    ) -> list[RangeResult]:
-        """Evaluate events; ``report``: find data errors, which otherwise none are, with so many samples of each."""
-        name, partition = self._timeline
-        count_from = NO_TIME if report else end.end
-        task_range = RangeTask(name, partition, HeldRange(held), self._carry, count_from, end)
-        task = Task([task_range], self._query.parcel_events, most_samples=most_samples)
-        results = run_task(task, self._program, self._query.policy)
-        self._carry = results[0].carry
-        return results
 
     def _header(self, first_arrival: int) -> Iterator[Parcel]:
         """Yield what every shard needs before the first event; no event of the timeline arrives before it."""
@@ -344,22 +358,65 @@ class TimelineRun:
             yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: before})
 
     def _without_events(self, end: PartitionEnd) -> Iterator[Parcel]:
-        name, _ = self._timeline
-        _, there = reached(self._carry, end.end, end, name, self._program, self._query.policy)
+        there = self._reached(end)
         for shard in range(self._query.sharding.shards):
             yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: there})
 
-    def _of_events(self, held: list[Events], end: PartitionEnd) -> Iterator[Parcel]:
+    def _of_events(self, piece: Piece) -> Iterator[Parcel]:
         counts = self._data_errors is not None
-        results = self._results(held, end, report=self._is_first or counts, most_samples=1)
+        results = self._results(piece, report=self._is_first or counts, most_samples=1)
         if self._data_errors is not None:
-            self._data_errors.add(results[0])
+            for result in results:
+                self._data_errors.add(result)
         if self._is_first:
             self._is_first = False
-            self._check_times(results[0])
+            self._check_times(results)
         _, deliveries = deliveries_of_task(0, results, self._program, self._query.sharding)
         key, number = self._key, self._number
-        self._key = max(key, *(int(np.max(events.arrivals)) for events in held))
+        self._key = max(key, piece.last)
         self._number += 1
         for shard, delivery in enumerate(deliveries):
             yield Parcel(shard, key, self._sender, number, delivery)
+
+
+Found = Callable[[HistoryRun[Any], Iterable[Any], PartitionEnd], Iterator[pa.RecordBatch]]
+"""Returns what is wanted of the events of a run, as rows."""
+
+
+class TimelineRun(HistoryRun[Events]):
+    """The run of a timeline that is a partition."""
+
+    def __init__(self, query: QueryOnShards, timeline: Timeline, beginning: Beginning | None = None) -> None:
+        super().__init__(query, timeline, beginning)
+        self._held: list[Events] = []
+        self._held_count = 0
+
+    def _piece_before(self, events: Events, most_events: int) -> Piece | None:
+        count = len(events.arrivals)
+        if not count:
+            return None
+        piece = None
+        if self._held and self._held_count + count > most_events:
+            piece = self._piece(PartitionEnd(0, 0, int(events.arrivals[0])))
+        self._held.append(events)
+        self._held_count += count
+        return piece
+
+    def _last_piece(self, end: PartitionEnd) -> Piece | None:
+        return self._piece(end) if self._held else None
+
+    def _piece(self, end: PartitionEnd) -> Piece:
+        held, self._held, self._held_count = self._held, [], 0
+        last = max(int(np.max(events.arrivals)) for events in held)
+        there = replace(end, end=HeldRange(held).end)
+        return Piece({self._timeline[1]: held}, int(held[0].arrivals[0]), last, there)
+
+    def _results(self, piece: Piece, *, report: bool, most_samples: int) -> list[RangeResult]:
+        name, partition = self._timeline
+        count_from = NO_TIME if report else piece.end.end
+        held = HeldRange(piece.held[partition])
+        task_range = RangeTask(name, partition, held, self._carry, count_from, piece.end)
+        task = Task([task_range], self._query.parcel_events, most_samples=most_samples)
+        results = run_task(task, self._program, self._query.policy)
+        self._carry = results[0].carry
+        return results

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.connectors.model.metrics import DataError
 from tidegate.ordering import DATA_ERRORS, LATE, OUT_OF_ORDER, TICKS_PER_MICROSECOND, Action, Policy
-from tidegate.spark.queries.parcels import TimelineRun
+from tidegate.spark.queries.parcels import HistoryRun, Runs
 
 REJECTIONS = (
     "input string, partition string, sequenceNumber bigint, enqueuedTime timestamp, reason string, message string, "
@@ -30,7 +30,7 @@ _ARROW = pa.schema(
 )
 
 
-def rejections_of(run: TimelineRun, runs: Iterable[Events], end: PartitionEnd) -> Iterator[pa.RecordBatch]:
+def rejections_of(run: HistoryRun[Runs], runs: Iterable[Runs], end: PartitionEnd) -> Iterator[pa.RecordBatch]:
     """Yield the rejected events of a timeline as rows of `REJECTIONS`.
 
     Raises:

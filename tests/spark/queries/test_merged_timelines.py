@@ -1,0 +1,233 @@
+"""Partitions that are merged into one timeline: in a query over history as in a job, in little memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.job.equality import EPOCH, QUERIES, _log, _policy
+from tests.job.logs import prepared, runner_of
+from tests.job.random_queries import KEYS, random_query
+from tests.profiles import scaled
+from tests.spark.queries.history_here import Rows, lines_of, rows_of_history, rows_of_parcels
+from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
+from tidegate.engine import JSON, Program
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.job.runtime.step import Progress, Stepper
+from tidegate.ordering import NO_TIME, TICKS_PER_MICROSECOND, TICKS_PER_SECOND, Policy
+from tidegate.spark.queries import merged_timelines
+from tidegate.spark.queries.frame_events import Layout
+from tidegate.spark.queries.frame_runs import SortedRows
+from tidegate.spark.queries.history import Bounds, parcels_of
+from tidegate.spark.queries.merged_timelines import ORDER, ArrivalsPlace, MergedPlace, PartitionRun, runs_of_logs
+from tidegate.spark.queries.parcels import Parcel, parcels_in
+from tidegate.spark.queries.sampling import HeldLog
+from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
+
+Partitions = dict[str, pa.Table]
+
+
+def rows_of_job(program: Program, policy: Policy, logs: dict[str, InputLog], start: int = NO_TIME) -> Rows:
+    return lines_of(Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step().rows)
+
+
+def partitions_of(log: RecordedLog, dice: random.Random) -> Partitions:
+    """Return the events as rows of a DataFrame, whose clock is set back by less than a second now and then."""
+    found = {}
+    for partition, end in log.ends().items():
+        (events,) = log.range(partition, 0, end.end).read_events(1000)
+        back = [dice.choice([0, 0, 0, 900_000]) for _ in events.arrivals]
+        found[partition] = pa.table(
+            {
+                "arrival": pa.array(events.arrivals // TICKS_PER_MICROSECOND - back, pa.timestamp("us")),
+                "number": pa.array(events.sequence_numbers * 2, pa.int64()),
+                "body": pa.array(list(events.bodies), pa.binary()),
+            }
+        )
+    return found
+
+
+def layout_of(name: str) -> Layout:
+    return Layout(name, None, numbered=True, details=(), format=JSON, added_columns=(), ordered=True, order=("number",))
+
+
+def held_log(name: str, partitions: Partitions) -> HeldLog:
+    return HeldLog({partition: layout_of(name).events(partition, rows, 0) for partition, rows in partitions.items()})
+
+
+def rows_of_frames(
+    program: Program,
+    policy: Policy,
+    inputs: dict[str, Partitions],
+    dice: random.Random,
+    start: int = NO_TIME,
+    until: int | None = None,
+) -> Rows:
+    """Return what a query over DataFrames gives, whose partitions Spark would have sorted in tasks of any number."""
+    own = program.sharded()
+    bounds = Bounds.of(own, policy, None if start == NO_TIME else start, until)
+    sharding = Sharding.of(own, dice.randint(1, 4), dice.getrandbits(64))
+    query = QueryOnShards(SharedProgram.of(own), policy, sharding, bounds.start, bounds.until, dice.randint(1, 20))
+    parcels: list[Parcel] = []
+    for name, partitions in inputs.items():
+        layout = layout_of(name)
+        place = ArrivalsPlace(SortedRows(layout, False, bounds.arrived_from, bounds.arrived_before))
+        batches = [
+            batch.append_column("partition", pa.array([partition] * len(batch)))
+            for partition, rows in partitions.items()
+            for batch in rows.to_batches(max_chunksize=dice.randint(1, 30))
+        ]
+        runs = [*place(iter(batches))]
+        dice.shuffle(runs)
+        ordered = pa.Table.from_batches(runs, runs[0].schema) if runs else pa.table({})
+        ordered = ordered.sort_by([(column, "ascending") for column in ORDER]) if runs else ordered
+        parcels += parcels_in(
+            MergedPlace(query, name, layout, parcels_of)(iter(ordered.to_batches(max_chunksize=dice.randint(1, 9))))
+        )
+    return rows_of_parcels(query, parcels)
+
+
+def test_rows_of_a_dataframe_give_what_a_job_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(scaled(12)):
+        dice = random.Random(seed)
+        monkeypatch.setattr(merged_timelines, "_FEWEST_ROWS", 1)
+        monkeypatch.setattr(merged_timelines, "_RUN_ROWS", dice.randint(1, 9))
+        program = prepared(random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES))
+        policy = replace(_policy(dice), merged=True)
+        keys = dice.choice(KEYS)
+        inputs = {name: partitions_of(_log(dice, keys), dice) for name in program.input_names}
+        logs: dict[str, InputLog] = {name: held_log(name, rows) for name, rows in inputs.items()}
+        assert rows_of_frames(program, policy, inputs, dice) == rows_of_job(program, policy, logs), f"seed {seed}"
+
+
+def test_logs_of_any_start_and_end_give_what_a_job_gives() -> None:
+    for seed in range(scaled(12)):
+        dice = random.Random(seed)
+        program = prepared(random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES))
+        policy = replace(_policy(dice), merged=True)
+        keys = dice.choice(KEYS)
+        logs: dict[str, InputLog] = {name: _log(dice, keys) for name in program.input_names}
+        start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)])
+        until = dice.choice([None, EPOCH + dice.randint(0, 90) * TICKS_PER_SECOND + dice.randint(-1, 1)])
+        found = rows_of_history(
+            program,
+            policy,
+            logs,
+            shards=dice.randint(1, 4),
+            parcel_events=dice.randint(1, 20),
+            batch_events=dice.randint(1, 9),
+            start=start,
+            until=until,
+        )
+        whole = rows_of_job(program, policy, logs, start)
+        if until is not None:
+            whole = {output: [one for one in rows if one[0] < until] for output, rows in whole.items()}
+        assert found == {output: rows for output, rows in whole.items() if rows}, f"seed {seed}"
+
+
+class OpenLog:
+    """A log that has not ended, of which some partitions are known further than others."""
+
+    def __init__(self, log: RecordedLog, known: dict[str, int | None]) -> None:
+        self._log = log
+        self._known = known
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        return {
+            partition: PartitionEnd(end.begin, end.end, self._known[partition])
+            for partition, end in self._log.ends().items()
+        }
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+
+def test_a_log_that_has_not_ended_is_read_as_far_as_all_partitions_are_known() -> None:
+    program, policy = prepared("SELECT n, System.Timestamp() AS at INTO out FROM i"), Policy(merged=True)
+    log = RecordedLog(
+        RecordedEvent(str(number % 3), EPOCH + number * TICKS_PER_SECOND, b'{"n":%d}' % number) for number in range(30)
+    )
+    for known in (None, EPOCH + 20 * TICKS_PER_SECOND, EPOCH + 100 * TICKS_PER_SECOND):
+        logs: dict[str, InputLog] = {"i": OpenLog(log, {"0": known, "1": None, "2": EPOCH + 40 * TICKS_PER_SECOND})}
+        stepper = Stepper(program, policy, logs, runner_of(program, policy))
+        rows = lines_of([rows for _ in range(5) for rows in stepper.step().rows])
+        assert rows_of_history(program, policy, logs, parcel_events=4) == rows
+        assert 15 < len(rows["out"]) < 30
+
+
+@pytest.mark.parametrize("apart", [TICKS_PER_SECOND, 0], ids=["one by one", "all at once"])
+def test_a_task_holds_runs_that_overlap_and_not_the_history(apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, policy = prepared("SELECT COUNT(*) AS n INTO out FROM i GROUP BY TumblingWindow(second, 10)"), Policy()
+    merging = replace(policy, merged=True)
+    largest: list[int] = []
+    take = merged_timelines.MergedRun._piece_before
+
+    def watched(run: merged_timelines.MergedRun, events: PartitionRun, most_events: int) -> object:
+        found = take(run, events, most_events)
+        largest.append(run._held_count)
+        return found
+
+    monkeypatch.setattr(merged_timelines.MergedRun, "_piece_before", watched)
+
+    def most_held(count: int) -> int:
+        log = RecordedLog(RecordedEvent(str(n % 4), EPOCH + n // 4 * apart, b"{}") for n in range(count))
+        logs: dict[str, InputLog] = {"i": log}
+        largest.clear()
+        found = rows_of_history(program, merging, logs, parcel_events=20, batch_events=12)
+        assert found == rows_of_job(program, merging, logs)
+        return max(largest)
+
+    # Where all events arrive at once, partitions follow each other.
+    assert most_held(2000) <= most_held(400) + 12 <= 100
+
+
+def test_runs_are_sorted_by_arrival_and_partition_and_cut_where_not_all_is_known() -> None:
+    def runs(before: int) -> Iterator[tuple[str, list[int]]]:
+        log = RecordedLog(RecordedEvent(partition, at, b"") for at in (1, 3, 3, 5) for partition in ("10", "9"))
+        ranges = [(partition, log.range(partition, 0, 4)) for partition in ("10", "9")]
+        return ((run.partition, run.arrivals.tolist()) for run in runs_of_logs(ranges, before, 2))
+
+    assert [*runs(100)] == [("9", [1, 3]), ("10", [1, 3]), ("9", [3, 5]), ("10", [3, 5])]
+    assert [*runs(5)] == [("9", [1, 3]), ("10", [1, 3]), ("9", [3]), ("10", [3])]
+    assert [*runs(1)] == []
+
+
+def test_what_precedes_a_run_precedes_all_that_follow() -> None:
+    def run(partition: str, *arrivals: int) -> PartitionRun:
+        numbers = np.arange(len(arrivals), dtype=np.int64)
+        times = np.array(arrivals, dtype=np.int64)
+        return PartitionRun(partition, Events(numbers, times, [b""] * len(arrivals)), times)
+
+    held = run("9", 1, 2, 2, 3)
+    # By partition as a number, where arrivals tie.
+    assert held.before(run("10", 2)) == 3
+    assert held.before(run("8", 2)) == 1
+    assert held.before(run("9", 3)) == 4
+
+
+def test_a_clock_that_was_set_back_does_not_put_an_event_before_those_of_its_partition() -> None:
+    layout = layout_of("i")
+    first = EPOCH // TICKS_PER_MICROSECOND
+    rows = pa.table(
+        {
+            "partition": ["0"] * 4,
+            "arrival": pa.array([first, first - 900_000, first - 900_000, first + 1], pa.timestamp("us")),
+            "number": [0, 1, 2, 3],
+            "body": [b"{}"] * 4,
+        }
+    )
+    place = ArrivalsPlace(SortedRows(layout, in_runs=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merged_timelines, "_FEWEST_ROWS", 1)
+        patch.setattr(merged_timelines, "_RUN_ROWS", 1)
+        # A task gets them in batches, and each is a piece of its own.
+        patch.setattr("tidegate.spark.queries.frame_runs.RUN_ROWS", 1)
+        found = pa.Table.from_batches([*place(iter(rows.to_batches()))])
+    assert found["arrival"].to_pylist() == [EPOCH, EPOCH, EPOCH, EPOCH + TICKS_PER_MICROSECOND]
+    assert found["first"].to_pylist() == [0, 1, 2, 3]
