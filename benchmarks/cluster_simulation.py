@@ -38,7 +38,7 @@ from tidegate.engine import CATALOG, KeyedSide, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome
-from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, run_shard
+from tidegate.job.runtime.shards import ShardInput, deliveries_of_task, new_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import Task, run_task
@@ -186,7 +186,7 @@ class MeasuredShards:
         costs.driver -= written - began
         return outcome
 
-    def _send(self, deliveries: Sequence[Delivery], inboxes: Sequence[list[bytes]]) -> None:
+    def _send(self, deliveries: Sequence[ShardInput], inboxes: Sequence[list[bytes]]) -> None:
         for inbox, delivery in zip(inboxes, deliveries, strict=False):
             blob = pickle.dumps(delivery, protocol=5)
             self.costs.sent += len(blob)

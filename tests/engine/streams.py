@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import CATALOG, JSON, Format, KeyedSide, Partial, Program, Snapshot, Stamped, TaskSide
+from tidegate.engine import CATALOG, JSON, Format, KeyedSide, Partial, Program, Stamped, TableVersion, TaskSide
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,
@@ -71,7 +71,8 @@ def program(
     """A query, prepared; reference data are rows."""
     query = compile_query(sql, catalog=CATALOG, reference_inputs=list(reference or {}), **options)
     tables = {
-        name: [Snapshot(tuple(json.dumps(row).encode() for row in rows))] for name, rows in (reference or {}).items()
+        name: [TableVersion(tuple(json.dumps(row).encode() for row in rows))]
+        for name, rows in (reference or {}).items()
     }
     return Program.prepare(query, tables, functions)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.engine.random_queries import TABLE, Grammar, events, mutated
 from tests.engine.streams import SECOND, START, Events, task
 from tests.profiles import scaled
-from tidegate.engine import CATALOG, KeyedSide, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, KeyedSide, Program, TableVersion, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.sql import QueryError, compile_query
 
@@ -36,7 +36,7 @@ class Last:
 
 
 FUNCTIONS = {"udf.f": lambda value: [value], "uda.g": Last}
-TABLES = {"table": [Snapshot(tuple(json.dumps(row).encode() for row in TABLE))]}
+TABLES = {"table": [TableVersion(tuple(json.dumps(row).encode() for row in TABLE))]}
 
 
 def tried(number: int) -> str:

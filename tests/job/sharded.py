@@ -15,7 +15,7 @@ from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome, Place, ShardName, StateLost
 from tidegate.job.runtime.rebuilding import to_the_end, with_those_below
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
-from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, preview_shard, run_shard
+from tidegate.job.runtime.shards import ShardInput, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import Policy
@@ -45,7 +45,7 @@ class ShardsHere:
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         results: list[RangeResult] = []
-        inboxes: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+        inboxes: list[list[ShardInput]] = [[] for _ in range(self._sharding.shards)]
         empty = not tasks
         if lost := self.lost():
             raise StateLost("states are gone", lost)
@@ -58,7 +58,7 @@ class ShardsHere:
         assert not (empty and results)
         reports = []
         for level in range(self._sharding.levels):
-            following: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+            following: list[list[ShardInput]] = [[] for _ in range(self._sharding.shards)]
             for shard in reversed(range(self._sharding.shards)):
                 if self._only is not None and (level, shard) not in self._only:
                     continue
@@ -92,9 +92,9 @@ class ShardsHere:
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         found: list[ResultRows] = []
-        inboxes: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+        inboxes: list[list[ShardInput]] = [[] for _ in range(self._sharding.shards)]
         for level in range(self._sharding.levels):
-            following: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+            following: list[list[ShardInput]] = [[] for _ in range(self._sharding.shards)]
             for shard in reversed(range(self._sharding.shards)):
                 keyed, _ = self._keyed(level, shard)
                 sent = travelled(inboxes[shard])

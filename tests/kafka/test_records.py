@@ -13,10 +13,10 @@ from tidegate.kafka.compression import Compression
 from tidegate.kafka.records import (
     BatchCorrupt,
     BatchError,
-    BatchTooLarge,
-    Columns,
     Header,
     OldMagic,
+    RecordColumns,
+    RecordsTooLarge,
     UnknownCompression,
     decode,
     encode,
@@ -46,7 +46,7 @@ def encoded(some: Sequence[Record], **options: object) -> bytes:
     )
 
 
-def rows(columns: Columns) -> list[Record]:
+def rows(columns: RecordColumns) -> list[Record]:
     found = zip(columns.timestamps_ms, columns.keys, columns.values, columns.headers, strict=True)
     return [(time, key, value, list(headers)) for time, key, value, headers in found]
 
@@ -182,7 +182,7 @@ def test_garbage_gives_an_error_of_this_module(data: bytes) -> None:
 @pytest.mark.parametrize("compression", Compression)
 def test_records_that_decompress_to_too_much_are_refused(compression: Compression) -> None:
     batch = parse_batch(encode([bytes(1 << 20)], timestamps_ms=[0], compression=compression))
-    with pytest.raises(BatchTooLarge, match="may have 65536 bytes"):
+    with pytest.raises(RecordsTooLarge, match="may have 65536 bytes"):
         decode(batch, 1 << 16)
     assert decode(batch, 2 << 20).values == [bytes(1 << 20)]
 
@@ -191,7 +191,7 @@ def test_an_impossible_count_is_refused_before_memory_is_spent() -> None:
     data = bytearray(encode([b"x"], timestamps_ms=[0]))
     pack_into(">i", data, 23, 2**31 - 2)
     pack_into(">i", data, 57, 2**31 - 1)
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(RecordsTooLarge):
         decode(parse_batch(with_crc(data)))
     pack_into(">i", data, 57, 1000)
     with pytest.raises(BatchCorrupt, match="1000 records do not fit"):

@@ -10,9 +10,9 @@ from tidegate.service.supervision import (
     FORGIVEN_AFTER_S,
     MOST_DEATHS,
     STOP_WITHIN_S,
-    Action,
     Exit,
     ExitKind,
+    ProcessAction,
     Supervision,
 )
 
@@ -22,7 +22,7 @@ ASKED = Exit(ExitKind.ASKED, "")
 
 def started() -> Supervision:
     supervision = Supervision(JobState.CREATED)
-    assert supervision.start() == (Action.LAUNCH,)
+    assert supervision.start() == (ProcessAction.LAUNCH,)
     return supervision
 
 
@@ -51,7 +51,7 @@ def test_a_process_that_dies_is_started_again_with_back_off_until_the_job_has_fa
         pauses.append(supervision.due_at_s - now_s)
         assert supervision.tick(supervision.due_at_s - 0.01) == ()
         now_s = supervision.due_at_s
-        assert supervision.tick(now_s) == (Action.LAUNCH,)
+        assert supervision.tick(now_s) == (ProcessAction.LAUNCH,)
     assert pauses[:7] == [1, 2, 4, 8, 16, 32, BACK_OFF.longest_s]
     supervision.ended(DEATH, now_s)
     assert supervision.state is JobState.FAILED
@@ -84,7 +84,7 @@ def test_a_job_that_cannot_continue_has_failed_at_once_and_can_be_started_again(
     supervision.ended(Exit(ExitKind.FATAL, "the journal is damaged"), 3)
     assert (supervision.state, supervision.reason) == (JobState.FAILED, "the journal is damaged")
     assert supervision.due_at_s is None
-    assert supervision.start() == (Action.LAUNCH,)
+    assert supervision.start() == (ProcessAction.LAUNCH,)
 
 
 def test_a_job_whose_inputs_have_ended_is_stopped() -> None:
@@ -103,10 +103,10 @@ def test_a_process_that_waits_makes_its_job_degraded_until_it_goes_on() -> None:
 
 def test_a_stop_asks_first_and_kills_later() -> None:
     supervision = running()
-    assert supervision.stop(10) == (Action.ASK_TO_STOP,)
+    assert supervision.stop(10) == (ProcessAction.ASK_TO_STOP,)
     assert supervision.state is JobState.STOPPING
     assert supervision.tick(10 + STOP_WITHIN_S - 0.1) == ()
-    assert supervision.tick(10 + STOP_WITHIN_S) == (Action.KILL,)
+    assert supervision.tick(10 + STOP_WITHIN_S) == (ProcessAction.KILL,)
     assert supervision.tick(10 + STOP_WITHIN_S + 1) == ()
     supervision.ended(DEATH, 31)
     assert (supervision.state, supervision.reason) == (JobState.STOPPED, DEATH.message)
@@ -122,16 +122,16 @@ def test_a_job_that_waits_to_be_started_again_is_stopped_at_once() -> None:
 
 def test_a_change_stops_the_process_and_starts_another() -> None:
     supervision = running()
-    assert supervision.restart(5, "the query has changed") == (Action.ASK_TO_STOP,)
+    assert supervision.restart(5, "the query has changed") == (ProcessAction.ASK_TO_STOP,)
     assert (supervision.state, supervision.wanted) == (JobState.STOPPING, True)
-    assert supervision.ended(ASKED, 6) == (Action.LAUNCH,)
+    assert supervision.ended(ASKED, 6) == (ProcessAction.LAUNCH,)
     assert (supervision.state, supervision.reason) == (JobState.STARTING, "the query has changed")
 
 
 def test_a_change_does_not_wait_for_the_back_off() -> None:
     supervision = running()
     supervision.ended(DEATH, 0)
-    assert supervision.restart(0.1, "the query has changed") == (Action.LAUNCH,)
+    assert supervision.restart(0.1, "the query has changed") == (ProcessAction.LAUNCH,)
     assert supervision.state is JobState.STARTING
     assert supervision.due_at_s is None
 
@@ -168,7 +168,7 @@ def test_a_job_that_waits_for_what_is_unavailable_never_fails() -> None:
         assert supervision.due_at_s is not None
         pauses.append(supervision.due_at_s - now_s)
         now_s = supervision.due_at_s
-        assert supervision.tick(now_s) == (Action.LAUNCH,)
+        assert supervision.tick(now_s) == (ProcessAction.LAUNCH,)
     assert pauses[:3] == [1, 2, 4]
     assert pauses[-1] == BACK_OFF.longest_s
     supervision.ready(now_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.connectors.model.errors import InputError
-from tidegate.spark.options import Options, Position
+from tidegate.spark.options import Options, SourcePosition
 
 CONNECTION = {"connectionString": "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=sEcReT;EntityPath=e"}
 
@@ -18,16 +18,16 @@ def test_names_have_no_case_and_may_have_the_connector_s_prefix() -> None:
 @pytest.mark.parametrize(
     ("value", "position"),
     [
-        ("Earliest", Position.earliest()),
-        ("latest", Position.latest()),
-        ('{"offset": "-1", "seqNo": -1, "enqueuedTime": null, "isInclusive": true}', Position.earliest()),
-        ('{"offset": "@latest"}', Position.latest()),
-        ('{"seqNo": 7, "isInclusive": false}', Position("sequence", 7, inclusive=False)),
-        ('{"offset": "1024"}', Position("offset", text="1024")),
-        ("1970-01-01T00:00:00.0000001Z", Position("time", 1)),
+        ("Earliest", SourcePosition.earliest()),
+        ("latest", SourcePosition.latest()),
+        ('{"offset": "-1", "seqNo": -1, "enqueuedTime": null, "isInclusive": true}', SourcePosition.earliest()),
+        ('{"offset": "@latest"}', SourcePosition.latest()),
+        ('{"seqNo": 7, "isInclusive": false}', SourcePosition("sequence", 7, inclusive=False)),
+        ('{"offset": "1024"}', SourcePosition("offset", text="1024")),
+        ("1970-01-01T00:00:00.0000001Z", SourcePosition("time", 1)),
     ],
 )
-def test_positions(value: str, position: Position) -> None:
+def test_positions(value: str, position: SourcePosition) -> None:
     assert Options.parse({**CONNECTION, "startingPosition": value}, streaming=False).starting_position == position
 
 
@@ -82,7 +82,7 @@ def test_what_does_not_contradict_is_taken() -> None:
         "endingPosition": "2026-01-01T00:00:00Z",
     }
     options = Options.parse(given, streaming=False)
-    assert (options.consumer_group, options.starting_position) == ("a", Position("sequence", 7))
+    assert (options.consumer_group, options.starting_position) == ("a", SourcePosition("sequence", 7))
 
 
 def test_the_key_is_not_in_the_repr() -> None:

@@ -18,7 +18,7 @@ from tidegate.client.producer import PRODUCER_SEQUENCE_NUMBER, EventTemplate, Pr
 from tidegate.connectors.model.errors import OutputError
 from tidegate.hub.placement import partition_for_key
 from tidegate.spark import publication
-from tidegate.spark.publication import BatchOrigin, Publication
+from tidegate.spark.publication import BatchOrigin, TaskPublication
 from tidegate.spark.sink_rows import SinkRows
 
 CONNECTION = ConnectionString.parse("Endpoint=sb://h/;SharedAccessKeyName=k;SharedAccessKey=x;EntityPath=e")
@@ -99,7 +99,7 @@ def rows(given: Sequence[dict[str, Any]], columns: Sequence[str]) -> SinkRows:
 def publish(monkeypatch: pytest.MonkeyPatch, hub: Hub, parts: Sequence[SinkRows], task: int = 1) -> int:
     monkeypatch.setattr(publication, "Producer", hub)
     monkeypatch.setattr(publication, "_FIRST_PAUSE_S", 0.0)
-    one = Publication(CONNECTION, "$Default", BatchOrigin("series", 3), task)
+    one = TaskPublication(CONNECTION, "$Default", BatchOrigin("series", 3), task)
     for part in parts:
         one.add(part)
     return one.finish()

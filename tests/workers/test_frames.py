@@ -15,7 +15,7 @@ from tidegate.hub.errors import LinkStolen, OutOfOrderSequence, ServerBusy
 from tidegate.hub.producers import Numbers
 from tidegate.log import Appended, JoinedEvents, LogError
 from tidegate.workers import frames
-from tidegate.workers.frames import Kind, Sender, Splitter
+from tidegate.workers.frames import FrameKind, Sender, Splitter
 
 NUMBERS = st.none() | st.builds(
     Numbers, st.integers(0, 2**53), st.integers(0, 2**15), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)
@@ -50,7 +50,7 @@ def test_results_are_told_apart() -> None:
 
 def test_a_record_batch_arrives_as_it_is() -> None:
     ((kind, content),) = Splitter().feed(frames.batch_frame(7, 3, b"batch"))
-    assert kind == Kind.APPEND_BATCH
+    assert kind == FrameKind.APPEND_BATCH
     request, partition, data = frames.parse_batch_frame(content)
     assert (request, partition, bytes(data)) == (7, 3, b"batch")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
     from tidegate.engine.decoding.formats import FORMATS, JSON, Format, Unreadable, decoder_of
     from tidegate.engine.decoding.json_bodies import Decoder
-    from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
+    from tidegate.engine.decoding.limits import DEFAULT_LIMITS, DecodingLimits
     from tidegate.engine.decoding.rows import EventColumns, ResultRows
     from tidegate.engine.decoding.tables import TableBodies, byte_sizes
     from tidegate.engine.expressions.checks import UnsupportedQuery
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidegate.engine.program.partial import BatchSubstreams, OperatorRows, Partial
     from tidegate.engine.program.program import Program
     from tidegate.engine.program.task_side import BatchEvents, DecodedBatch, Stamped, SubstreamCodes, TaskSide
-    from tidegate.engine.stateful.reference import Snapshot
+    from tidegate.engine.stateful.reference import TableVersion
     from tidegate.engine.substreams.keys import values_of
     from tidegate.engine.substreams.watermarks import EmissionRange
     from tidegate.engine.values.budget import BatchTooLarge
@@ -47,13 +47,13 @@ __all__ = [
     "Decoded",
     "DecodedBatch",
     "Decoder",
+    "DecodingLimits",
     "EmissionRange",
     "EventColumns",
     "Format",
     "FunctionCalls",
     "KeyedSide",
     "Kind",
-    "Limits",
     "OperatorRows",
     "Partial",
     "Problem",
@@ -61,10 +61,10 @@ __all__ = [
     "Reason",
     "ResultRows",
     "RuntimeErrors",
-    "Snapshot",
     "Stamped",
     "SubstreamCodes",
     "TableBodies",
+    "TableVersion",
     "TaskSide",
     "Unreadable",
     "UnsupportedQuery",

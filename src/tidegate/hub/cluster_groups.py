@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from tidegate.hub.group_offsets import GroupOffset
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, Message
-from tidegate.store.client.connection import KafkaError, Refused, Unreachable
+from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.kafka.store import KafkaStore
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class GroupsUnavailable(Exception):
 
     def __init__(self, error: KafkaError) -> None:
         self.code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if isinstance(error, Refused) and error.code in list(ErrorCode):
+        if isinstance(error, BrokerError) and error.code in list(ErrorCode):
             self.code = ErrorCode(error.code)
         super().__init__(str(error))
 
@@ -176,7 +176,7 @@ class ClusterGroups:
         answer = await cluster.ask_any(Api.FIND_COORDINATOR, {"key": group, "key_type": 0, "coordinator_keys": [group]})
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
-            raise Refused(found.error_code, "the coordinator of a group", found.error_message)
+            raise BrokerError(found.error_code, "the coordinator of a group", found.error_message)
         if found.node_id not in cluster.brokers:
             await cluster.refresh()
         self._coordinators[group] = found.node_id
@@ -193,7 +193,7 @@ class ClusterGroups:
             values = {"states_filter": states, "types_filter": kinds}
             answer = await cluster.ask(node, _SHARED, Api.LIST_GROUPS, values)
             if answer.error_code:
-                raise Refused(answer.error_code, f"listing the groups of broker {node}")
+                raise BrokerError(answer.error_code, f"listing the groups of broker {node}")
             for one in answer.groups:
                 if self.parse_name(one.group_id) is not None:
                     self._coordinators[one.group_id] = node

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right
-from tidegate.hub.config import EventHubConfig, Limits
+from tidegate.hub.config import EventHubConfig, NamespaceLimits
 from tidegate.hub.errors import AlreadyExists, ArgumentError, QuotaExceeded
 from tidegate.hub.event_hub import EventHub, with_changes, with_group, without_group
 from tidegate.hub.registry import Registry
-from tidegate.hub.snapshot import HubDefinition, Snapshot
+from tidegate.hub.snapshot import HubDefinition, NamespaceSnapshot
 from tidegate.log import Clock
 
 _NAME_IN_DIRECTORY = 200
@@ -41,7 +41,7 @@ def _explaining(what: str) -> Iterator[None]:
         raise ArgumentError(f"{what}: {place}{first['msg'].removeprefix('Value error, ')}") from None
 
 
-def _check_level(snapshot: Snapshot, hub_name: str) -> None:
+def _check_level(snapshot: NamespaceSnapshot, hub_name: str) -> None:
     if hub_name != NAMESPACE_LEVEL:
         snapshot.hub(hub_name)
 
@@ -53,14 +53,14 @@ class Management:
         self._registry = registry
         self._clock = clock
 
-    def update_limits(self, **changes: object) -> Limits:
+    def update_limits(self, **changes: object) -> NamespaceLimits:
         """Set another tier, other throughput units (None: no limit) or another auto_inflate_to (None: off).
 
         Open links keep the largest publication they were attached with. Raises ArgumentError, OSError.
         """
         with self._registry.changing() as snapshot:
             with _explaining(f"namespace {snapshot.name}"):
-                limits = Limits(**{**snapshot.limits.model_dump(), **changes})
+                limits = NamespaceLimits(**{**snapshot.limits.model_dump(), **changes})
             self._registry.commit(snapshot, limits=limits)
         return limits
 
@@ -120,7 +120,7 @@ class Management:
         with self._registry.changing() as snapshot:
             self._registry.commit(snapshot.without_hub(name))
 
-    def _configure(self, snapshot: Snapshot, hub: HubDefinition, config: EventHubConfig) -> None:
+    def _configure(self, snapshot: NamespaceSnapshot, hub: HubDefinition, config: EventHubConfig) -> None:
         self._registry.commit(snapshot.with_hub(replace(hub, config=config)))
 
     # -- consumer groups
@@ -196,7 +196,7 @@ class Management:
             self._set_rule(snapshot, rule, hub_name)
         return rule
 
-    def _set_rule(self, snapshot: Snapshot, rule: AccessRule, hub_name: str) -> None:
+    def _set_rule(self, snapshot: NamespaceSnapshot, rule: AccessRule, hub_name: str) -> None:
         self._registry.commit(replace(snapshot, rules=snapshot.rules.with_rule(rule, hub_name)))
 
     # -- publishers

@@ -19,7 +19,7 @@ from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.backend import Backend, DataDirectory
 from tidegate.hub.cluster_groups import ClusterGroups
-from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
+from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, NamespaceLimits
 from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, ServerBusy, Unauthorized, entity_not_found
 from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
 from tidegate.hub.group_offsets import GroupOffsets
@@ -30,7 +30,7 @@ from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.registry import Registry
 from tidegate.hub.schema_registry import SchemaRegistry
-from tidegate.hub.snapshot import HubDefinition, NamespaceState, Snapshot
+from tidegate.hub.snapshot import HubDefinition, NamespaceSnapshot, NamespaceState
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
 
@@ -99,7 +99,7 @@ class Namespace:
             opened.callback(group_offsets.close)
             schemas = SchemaRegistry(backend.open_schemas(), clock)
             opened.callback(schemas.close)
-            postponed = _serve(registry, Snapshot.from_state(state, config.limits), snapshot, state)
+            postponed = _serve(registry, NamespaceSnapshot.from_state(state, config.limits), snapshot, state)
             opened.pop_all()
         namespace = cls(registry, clock, data_dir, group_offsets, schemas)
         if postponed is not None:
@@ -132,7 +132,7 @@ class Namespace:
         self._registry.on_change = call
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> NamespaceLimits:
         """The current limits, with the units that auto-inflate has added."""
         return self._registry.snapshot.limits
 
@@ -266,7 +266,7 @@ class Namespace:
 
 
 def _serve(
-    registry: Registry, kept: Snapshot, configured: Snapshot, state: NamespaceState
+    registry: Registry, kept: NamespaceSnapshot, configured: NamespaceSnapshot, state: NamespaceState
 ) -> Callable[[], None] | None:
     """Serve what is configured; on a disk that takes no writes, what was kept, and return what to call later.
 
@@ -286,14 +286,14 @@ def _serve(
 
 def _begin_state(backend: Backend, config: NamespaceConfig) -> NamespaceState:
     """Write the state of a new namespace before anything else is there. Raises LogError, OSError."""
-    state = Snapshot(config.name, config.limits, config.limits).to_state()
+    state = NamespaceSnapshot(config.name, config.limits, config.limits).to_state()
     backend.write_state(state)
     return state
 
 
-def _configured(state: NamespaceState, config: NamespaceConfig, clock: Clock) -> Snapshot:
+def _configured(state: NamespaceState, config: NamespaceConfig, clock: Clock) -> NamespaceSnapshot:
     """Return what was kept, with what the configuration adds and changes. Raises ConfigError."""
-    snapshot = replace(Snapshot.from_state(state, config.limits), name=config.name)
+    snapshot = replace(NamespaceSnapshot.from_state(state, config.limits), name=config.name)
     for hub in config.event_hubs:
         try:
             snapshot.limits.check_event_hub(hub)

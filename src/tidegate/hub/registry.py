@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from tidegate.hub.access import Access
 from tidegate.hub.backend import Backend
-from tidegate.hub.config import Limits
+from tidegate.hub.config import NamespaceLimits
 from tidegate.hub.event_hub import Admission, EventHub
-from tidegate.hub.snapshot import HubDefinition, Snapshot
+from tidegate.hub.snapshot import HubDefinition, NamespaceSnapshot
 from tidegate.hub.throughput import Throughput
 from tidegate.log import LogError
 
@@ -33,7 +33,7 @@ class Registry:
     def __init__(
         self,
         backend: Backend,
-        snapshot: Snapshot,
+        snapshot: NamespaceSnapshot,
         served_before: frozenset[str],
         monotonic_s: Callable[[], float],
     ) -> None:
@@ -60,10 +60,10 @@ class Registry:
         """Called after each change, in the thread that made it."""
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> NamespaceSnapshot:
         """What is served now, with the units that auto-inflate has added."""
         snapshot, throughput = self._snapshot, self.throughput
-        limits = Limits(
+        limits = NamespaceLimits(
             tier=snapshot.limits.tier,
             throughput_units=throughput.units,
             auto_inflate_to=throughput.auto_inflate_to,
@@ -71,12 +71,14 @@ class Registry:
         return snapshot if limits == snapshot.limits else replace(snapshot, limits=limits)
 
     @contextmanager
-    def changing(self) -> Iterator[Snapshot]:
+    def changing(self) -> Iterator[NamespaceSnapshot]:
         """Give the snapshot that a change begins from, and keep other changes out until the block ends."""
         with self._lock:
             yield self.snapshot
 
-    def commit(self, snapshot: Snapshot, *, limits: Limits | None = None, is_kept: bool = False) -> None:
+    def commit(
+        self, snapshot: NamespaceSnapshot, *, limits: NamespaceLimits | None = None, is_kept: bool = False
+    ) -> None:
         """Write a snapshot durably and serve it.
 
         Args:
@@ -133,7 +135,7 @@ class Registry:
         undo.callback(hub.set_partitions, former)
         hub.set_partitions((*former, *added))
 
-    def _admission(self, snapshot: Snapshot) -> Admission:
+    def _admission(self, snapshot: NamespaceSnapshot) -> Admission:
         throughput = None if snapshot.limits.throughput_units is None else self.throughput
         return Admission(snapshot.limits.max_message_bytes, throughput)
 
@@ -167,7 +169,7 @@ class Registry:
             if state is None:
                 return
             limits = self.snapshot.limits if state.limits is None else state.limits.configured
-            snapshot = Snapshot.from_state(state, limits)
+            snapshot = NamespaceSnapshot.from_state(state, limits)
             self._served_before |= {hub.directory for hub in snapshot.hubs.values()}
             self.commit(snapshot, limits=snapshot.limits, is_kept=True)
 

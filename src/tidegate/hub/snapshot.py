@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tidegate.durable_files import read_checked, write_checked
 from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right, RuleTable, emulator_rule
-from tidegate.hub.config import ConfigError, EventHubConfig, Limits
+from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceLimits
 from tidegate.hub.errors import entity_not_found
 
 FILE_NAME = "namespace.json"
@@ -64,8 +64,8 @@ class LimitsState(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    now: Limits
-    configured: Limits
+    now: NamespaceLimits
+    configured: NamespaceLimits
 
 
 class NamespaceState(BaseModel):
@@ -144,7 +144,7 @@ class HubDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class NamespaceSnapshot:
     """The hubs by their names in lower case, the rules and the limits of a namespace.
 
     Attributes:
@@ -157,14 +157,14 @@ class Snapshot:
     """
 
     name: str
-    limits: Limits
-    configured_limits: Limits
+    limits: NamespaceLimits
+    configured_limits: NamespaceLimits
     rules: RuleTable = field(default_factory=lambda: RuleTable.of_namespace([emulator_rule()]))
     hubs: Mapping[str, HubDefinition] = field(default_factory=lambda: MappingProxyType({}))
     deleted_directories: frozenset[str] = frozenset()
 
     @classmethod
-    def from_state(cls, state: NamespaceState, configured: Limits) -> Snapshot:
+    def from_state(cls, state: NamespaceState, configured: NamespaceLimits) -> NamespaceSnapshot:
         """Return what was kept; limits that the configuration has changed since are taken from there."""
         limits = configured
         if state.limits is not None and state.limits.configured == configured:
@@ -202,11 +202,11 @@ class Snapshot:
             raise entity_not_found(name, f"the namespace {self.name} has no event hub {name!r}")
         return hub
 
-    def with_hub(self, hub: HubDefinition) -> Snapshot:
+    def with_hub(self, hub: HubDefinition) -> NamespaceSnapshot:
         """Return the snapshot with a hub added, or in place of the one of its name."""
         return replace(self, hubs=MappingProxyType({**self.hubs, hub.key: hub}))
 
-    def without_hub(self, name: str) -> Snapshot:
+    def without_hub(self, name: str) -> NamespaceSnapshot:
         """Return the snapshot without a hub and its rules. Raises NotFound."""
         hub = self.hub(name)
         return replace(

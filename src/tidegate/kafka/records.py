@@ -67,7 +67,7 @@ class BatchCorrupt(BatchError):
     """The bytes contradict themselves: a length, the checksum, the count, or a record."""
 
 
-class BatchTooLarge(BatchError):
+class RecordsTooLarge(BatchError):
     """The records would take more bytes than are allowed when decompressed."""
 
 
@@ -137,7 +137,7 @@ class RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RecordColumns:
     """The records of a batch by field. All columns have the same length.
 
     Attributes:
@@ -229,18 +229,18 @@ def rebase(batch: RecordBatch, base_offset: int, append_time_ms: int | None = No
 
 
 def records_bytes(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> bytes:
-    """Return the encoded records, decompressed. Raises BatchTooLarge, BatchCorrupt."""
+    """Return the encoded records, decompressed. Raises RecordsTooLarge, BatchCorrupt."""
     if batch.count > max_bytes // _LEAST_RECORD_BYTES:
-        raise BatchTooLarge(f"{batch.count} records take more than the {max_bytes} bytes that a batch may have")
+        raise RecordsTooLarge(f"{batch.count} records take more than the {max_bytes} bytes that a batch may have")
     try:
         return decompress(batch.compression, batch.data[HEADER_BYTES:], max_bytes)
     except Oversized as error:
-        raise BatchTooLarge(f"the records of a batch may have {max_bytes} bytes, these have {error}") from None
+        raise RecordsTooLarge(f"the records of a batch may have {max_bytes} bytes, these have {error}") from None
     except Undecodable as error:
         raise BatchCorrupt(f"the records of a batch cannot be decompressed: {error}") from None
 
 
-def decode(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> Columns:
+def decode(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> RecordColumns:
     """Return the batch's records as columns, completely checked but for the checksum.
 
     Args:
@@ -248,7 +248,7 @@ def decode(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> Co
         max_bytes: The most bytes its records may have when decompressed.
 
     Raises:
-        BatchTooLarge: They have more.
+        RecordsTooLarge: They have more.
         BatchCorrupt: They are not what the header says.
     """
     body = records_bytes(batch, max_bytes)
@@ -264,7 +264,7 @@ def decode(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> Co
     else:
         base_ms = batch.base_timestamp_ms
         timestamps = [base_ms + ((delta >> 1) ^ -(delta & 1)) for delta in time_deltas]
-    return Columns(_offsets(batch, offset_deltas), timestamps, keys, values, headers)
+    return RecordColumns(_offsets(batch, offset_deltas), timestamps, keys, values, headers)
 
 
 def _offsets(batch: RecordBatch, deltas: list[int]) -> Sequence[int]:
@@ -531,7 +531,7 @@ def values_alike(
         The values; None if the batch differs anywhere, or a value holds the bytes of the headers.
 
     Raises:
-        BatchTooLarge, BatchCorrupt: See `records_bytes`.
+        RecordsTooLarge, BatchCorrupt: See `records_bytes`.
     """
     count = batch.count
     if count != batch.last_offset_delta + 1:

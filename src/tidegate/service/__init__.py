@@ -20,7 +20,7 @@ from tidegate.service.job_files import LogPage
 from tidegate.service.jobs import Jobs
 from tidegate.service.metric_history import EVENTS_READ, Resolution, Sample, Thinning
 from tidegate.service.prometheus import JobsCollector
-from tidegate.service.resource import JobDocument, JobResource, JobSummary, QueryVersion, Scale, StartMode
+from tidegate.service.resource import JobDocument, JobResource, JobSummary, QueryPeriod, Scale, StartMode
 from tidegate.service.shared_spark import SharedSparkSettings
 from tidegate.service.states import JobState
 from tidegate.service.supervised_job import ResourceLimits, ServiceSettings
@@ -40,7 +40,7 @@ __all__ = [
     "JobsCollector",
     "JobsUnavailable",
     "LogPage",
-    "QueryVersion",
+    "QueryPeriod",
     "Resolution",
     "ResourceLimits",
     "Sample",

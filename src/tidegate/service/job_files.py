@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.durable_files import FileDamaged, read_checked
-from tidegate.service.resource import QueryVersion
+from tidegate.service.resource import QueryPeriod
 
 LOG = "log.jsonl"
 CONSOLE = "console.jsonl"
@@ -114,17 +114,17 @@ def read_data_errors(state: Path, limit: int) -> list[Mapping[str, Any]]:
     return [_entry(line) for line in lines if line.endswith(b"\n")]
 
 
-def read_versions(state: Path) -> tuple[QueryVersion, ...]:
+def read_versions(state: Path) -> tuple[QueryPeriod, ...]:
     """Return the queries that were run over a state folder, the oldest first."""
     content = _checked(state / _VERSIONS)
     return tuple(_versions(content)) if content else ()
 
 
-def _versions(content: Mapping[str, Any]) -> Iterator[QueryVersion]:
+def _versions(content: Mapping[str, Any]) -> Iterator[QueryPeriod]:
     versions = content["versions"]
     ends = [version["results_from"] for version in versions[1:]] + [None]
     for version, end in zip(versions, ends, strict=True):
-        yield QueryVersion(
+        yield QueryPeriod(
             version["fingerprint"],
             version["query"],
             version["since"],

@@ -25,7 +25,7 @@ from tidegate.service.processes import Launcher, LaunchOrder, Process, ProcessEv
 from tidegate.service.supervision import Exit, ExitKind
 
 
-class Conversation(Protocol):
+class ProcessListener(Protocol):
     """What to do with what a process says."""
 
     def received(self, message: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ class CheckConversation:
         self._problems = message[channel.PROBLEMS]
 
     def launched(self, pid: int) -> None:
-        """See ``Conversation.launched``."""
+        """See ``ProcessListener.launched``."""
 
     def ended(self, status: int | None) -> None:
         self._done([f"the check's process {_how(status)}"] if self._problems is None else self._problems)
@@ -156,7 +156,7 @@ class ForkingLauncher:
 class _Fork:
     """A process that was asked for."""
 
-    def __init__(self, server: _Server, number: int, stream: socket.socket, conversation: Conversation) -> None:
+    def __init__(self, server: _Server, number: int, stream: socket.socket, conversation: ProcessListener) -> None:
         self.number = number
         self.stream = stream
         self.conversation = conversation
@@ -197,7 +197,7 @@ class _Server:
         self._thread = threading.Thread(target=self._listen, name="tidegate-processes", daemon=True)
         self._thread.start()
 
-    def fork(self, first_line: bytes, conversation: Conversation) -> _Fork:
+    def fork(self, first_line: bytes, conversation: ProcessListener) -> _Fork:
         """Ask for a process."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -344,7 +344,7 @@ class SpawningLauncher:
         for one in spawned:
             one.thread.join()
 
-    def _spawn(self, first_line: bytes, conversation: Conversation) -> _Spawned:
+    def _spawn(self, first_line: bytes, conversation: ProcessListener) -> _Spawned:
         spawned = _Spawned(first_line, conversation, self._forget)
         with self._lock:
             self._spawned.add(spawned)
@@ -359,7 +359,7 @@ class SpawningLauncher:
 class _Spawned:
     """One process, and the thread that reads what it says."""
 
-    def __init__(self, first_line: bytes, conversation: Conversation, forget: Callable[[_Spawned], None]) -> None:
+    def __init__(self, first_line: bytes, conversation: ProcessListener, forget: Callable[[_Spawned], None]) -> None:
         self._conversation = conversation
         self._forget = forget
         self._process = subprocess.Popen(

@@ -59,7 +59,7 @@ class JobDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryVersion:
+class QueryPeriod:
     """One query (with its event ordering and functions) that a job has run, and the results that are its own.
 
     Attributes:
@@ -138,7 +138,7 @@ class JobResource:
     placement: Mapping[str, Any] | None = None
     restarts: int = 0
     process: int | None = None
-    versions: tuple[QueryVersion, ...] = ()
+    versions: tuple[QueryPeriod, ...] = ()
 
     @property
     def query(self) -> str | None:

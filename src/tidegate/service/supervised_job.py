@@ -22,7 +22,7 @@ from tidegate.service.resource import JobDocument, JobResource, JobSummary, Star
 from tidegate.service.secrets import redacted, redacted_properties
 from tidegate.service.shared_spark import SharedSpark, SharedSparkSettings, SparkUser
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
-from tidegate.service.supervision import Action, Exit, ExitKind, Supervision
+from tidegate.service.supervision import Exit, ExitKind, ProcessAction, Supervision
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,15 +324,15 @@ class SupervisedJob:
         self._act(actions)
         self.on_end()
 
-    def _act(self, actions: Sequence[Action]) -> None:
+    def _act(self, actions: Sequence[ProcessAction]) -> None:
         for action in actions:
             match action:
-                case Action.LAUNCH:
+                case ProcessAction.LAUNCH:
                     self._launch()
-                case Action.ASK_TO_STOP:
+                case ProcessAction.ASK_TO_STOP:
                     if self._process is not None:
                         self._process.ask_to_stop()
-                case Action.KILL:
+                case ProcessAction.KILL:
                     self.fail("it did not stop in time and was killed")
                 case _:
                     assert_never(action)

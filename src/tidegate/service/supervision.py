@@ -22,7 +22,7 @@ MOST_DEATHS = 10
 STOP_WITHIN_S = 20.0
 
 
-class Action(Enum):
+class ProcessAction(Enum):
     """What is to be done about a job's process."""
 
     LAUNCH = "start one"
@@ -74,7 +74,7 @@ class Supervision:
         due = [time for time in (self._launch_at_s, self._kill_at_s) if time is not None]
         return min(due, default=None)
 
-    def start(self) -> Sequence[Action]:
+    def start(self) -> Sequence[ProcessAction]:
         """Want the job to run.
 
         Raises:
@@ -84,7 +84,7 @@ class Supervision:
         self.wanted, self.restarts, self._deaths, self._waits = True, 0, 0, 0
         return self._launch()
 
-    def stop(self, now_s: float, reason: str | None = None) -> Sequence[Action]:
+    def stop(self, now_s: float, reason: str | None = None) -> Sequence[ProcessAction]:
         """Want the job not to run.
 
         Raises:
@@ -94,7 +94,7 @@ class Supervision:
         self.wanted = False
         return self._end_process(now_s)
 
-    def restart(self, now_s: float, reason: str) -> Sequence[Action]:
+    def restart(self, now_s: float, reason: str) -> Sequence[ProcessAction]:
         """Start the job's process again, with what has changed; nothing happens to a job that does not run."""
         if not self.is_active or not self.wanted:
             return ()
@@ -115,7 +115,7 @@ class Supervision:
         if self.is_active:
             self._move(JobEvent.TROUBLE, self.reason if self.state is JobState.STOPPING else reason)
 
-    def ended(self, end: Exit, now_s: float) -> Sequence[Action]:
+    def ended(self, end: Exit, now_s: float) -> Sequence[ProcessAction]:
         """Decide what follows the end of the process."""
         self._has_process = False
         self._kill_at_s = None
@@ -142,14 +142,14 @@ class Supervision:
                 assert_never(end.kind)
         return ()
 
-    def tick(self, now_s: float) -> Sequence[Action]:
+    def tick(self, now_s: float) -> Sequence[ProcessAction]:
         """Return what is due."""
         if self._launch_at_s is not None and now_s >= self._launch_at_s:
             self.restarts += 1
             return self._launch()
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
             self._kill_at_s = None
-            return (Action.KILL,)
+            return (ProcessAction.KILL,)
         return ()
 
     def _died(self, message: str, ready_at_s: float | None, now_s: float) -> None:
@@ -167,19 +167,19 @@ class Supervision:
         self._launch_at_s = now_s + pause_s
         self._move(JobEvent.DIED, f"{message}; starting again after {pause_s:g} s{attempts}")
 
-    def _launch(self) -> Sequence[Action]:
+    def _launch(self) -> Sequence[ProcessAction]:
         self._launch_at_s = None
         self._has_process = True
-        return (Action.LAUNCH,)
+        return (ProcessAction.LAUNCH,)
 
-    def _end_process(self, now_s: float) -> Sequence[Action]:
+    def _end_process(self, now_s: float) -> Sequence[ProcessAction]:
         """Ask the process to stop; a job that waits to be started again has none, and is stopped at once."""
         self._launch_at_s = None
         if not self._has_process:
             return self.ended(Exit(ExitKind.ASKED, ""), now_s)
         if self._kill_at_s is None:
             self._kill_at_s = now_s + STOP_WITHIN_S
-        return (Action.ASK_TO_STOP,)
+        return (ProcessAction.ASK_TO_STOP,)
 
     def _move(self, event: JobEvent, reason: str | None) -> None:
         self.state = after(self.state, event)

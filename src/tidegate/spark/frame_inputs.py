@@ -24,7 +24,7 @@ from tidegate.engine import Program
 from tidegate.job import Job
 from tidegate.job.run.journal import Journal
 from tidegate.ordering import NO_TIME, read_from
-from tidegate.spark.queries.frame_events import EventsOfFrame, Layout, columns_for, described, for_runs
+from tidegate.spark.queries.frame_events import EventsOfFrame, RowLayout, columns_for, described, for_runs
 from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
 from tidegate.spark.queries.frame_runs import RUNS, RunsPlace
 from tidegate.spark.queries.hash_partitions import labels
@@ -212,8 +212,8 @@ class _Plan:
     frame: DataFrame
     columns: tuple[Column, ...]
     order: tuple[Column, ...] | None
-    layout: Layout
-    kept: Layout
+    layout: RowLayout
+    kept: RowLayout
 
     @classmethod
     def of(cls, program: Program, read_as: str, events: EventsOfFrame) -> _Plan:

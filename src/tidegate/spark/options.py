@@ -38,7 +38,7 @@ _NO_PLACE: dict[str, tuple[Any, ...]] = {"seqNo": (None, -1), "offset": (None, "
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """A place in a partition: one of its ends, an offset, a sequence number, or a time (ticks).
 
     ``inclusive``: the event at the place is read too.
@@ -50,17 +50,17 @@ class Position:
     inclusive: bool = True
 
     @classmethod
-    def earliest(cls) -> Position:
+    def earliest(cls) -> SourcePosition:
         """Return the position before the oldest event."""
         return cls("earliest")
 
     @classmethod
-    def latest(cls) -> Position:
+    def latest(cls) -> SourcePosition:
         """Return the position after the newest event."""
         return cls("latest")
 
     @classmethod
-    def parse(cls, option: str, value: Any) -> Position:
+    def parse(cls, option: str, value: Any) -> SourcePosition:
         """Return the position that an option states.
 
         It is ``earliest``, ``latest``, an ISO 8601 time, or an object with ``offset``, ``seqNo`` or ``enqueuedTime``
@@ -117,8 +117,8 @@ class Options:
     event_hub: str | None
     token_provider: str | None
     consumer_group: str
-    starting_position: Position | dict[str, Position]
-    ending_position: Position | dict[str, Position]
+    starting_position: SourcePosition | dict[str, SourcePosition]
+    ending_position: SourcePosition | dict[str, SourcePosition]
     max_events_per_trigger: int | None
     events_per_task: int
     use_segments: bool
@@ -147,8 +147,8 @@ class Options:
             raise InputError(
                 "option connectionString is missing: Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…"
             )
-        starting = _positions(options, "starting", Position.earliest())
-        ending = _positions(options, "ending", Position.latest())
+        starting = _positions(options, "starting", SourcePosition.earliest())
+        ending = _positions(options, "ending", SourcePosition.latest())
         _check_order(starting, ending)
         return cls(
             connection_string=options["connectionString"],
@@ -213,7 +213,9 @@ def named_options(
     return options
 
 
-def _positions(options: Mapping[str, str], which: str, default: Position) -> Position | dict[str, Position]:
+def _positions(
+    options: Mapping[str, str], which: str, default: SourcePosition
+) -> SourcePosition | dict[str, SourcePosition]:
     by_partition = options.get(f"{which}Positions")
     if by_partition is not None and f"{which}Position" in options:
         raise InputError(
@@ -226,9 +228,9 @@ def _positions(options: Mapping[str, str], which: str, default: Position) -> Pos
             raise InputError(
                 f'option {which}Positions: expected an object such as {{"0": "earliest", "1": {{"seqNo": 7}}}}'
             )
-        return {str(name): Position.parse(f"{which}Positions", value) for name, value in content.items()}
+        return {str(name): SourcePosition.parse(f"{which}Positions", value) for name, value in content.items()}
     value = options.get(f"{which}Position")
-    return default if value is None else Position.parse(f"{which}Position", value)
+    return default if value is None else SourcePosition.parse(f"{which}Position", value)
 
 
 def _checked_object(option: str, value: Mapping[str, Any]) -> bool:
@@ -251,7 +253,9 @@ def _checked_object(option: str, value: Mapping[str, Any]) -> bool:
     return inclusive
 
 
-def _check_order(starting: Position | dict[str, Position], ending: Position | dict[str, Position]) -> None:
+def _check_order(
+    starting: SourcePosition | dict[str, SourcePosition], ending: SourcePosition | dict[str, SourcePosition]
+) -> None:
     """Raise `InputError` if the start of a partition is evidently after its end."""
     names = [*starting] if isinstance(starting, dict) else [*ending] if isinstance(ending, dict) else [""]
     for name in names:

@@ -1,6 +1,6 @@
 """What runs on executors in a step: tasks and shards, as functions from Arrow to Arrow.
 
-A row is a shard and a pickled `Delivery` for it. A shard's state is on the local disk of its executor, in the version
+A row is a shard and a pickled `ShardInput` for it. A shard's state is on the local disk of its executor, in the version
 that the last step left. If it is not there, the shard says so, and the run resumes from its progress.
 """
 
@@ -29,7 +29,7 @@ from tidegate.job.runtime.carries import run_sent_task
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import ShardName, StateSizes
 from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, SealUnusable
-from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
+from tidegate.job.runtime.shards import ShardInput, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.job.runtime.writers import Stretches, WriterRows, Written, shares, write_shares
@@ -149,10 +149,10 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Parcel:
+class ShardParcel:
     """A delivery for a shard, and answers on their way to the driver."""
 
-    delivery: Delivery
+    delivery: ShardInput
     answers: list[Answer] = field(default_factory=list)
 
     @property
@@ -178,11 +178,11 @@ class TaskPlace:
         answer, deliveries = self.run(number)
         yield from _rows(self.job, 0, number, deliveries, [answer])
 
-    def run(self, number: int) -> tuple[Answer, list[Delivery]]:
+    def run(self, number: int) -> tuple[Answer, list[ShardInput]]:
         """Run a task; return its answer, and a delivery for each shard."""
         program, sharding = self.job.program.value(), self.job.sharding
         answer = Answer()
-        deliveries = [Delivery(number, {}) for _ in range(sharding.shards)]
+        deliveries = [ShardInput(number, {}) for _ in range(sharding.shards)]
         problem = None if self.job.shared is None else self.job.shared.problem_here()
         if problem is not None:
             answer.failure = JobError(problem)
@@ -212,12 +212,12 @@ class ShardPlace:
         shard = job.shard_of(key)
         if not job.has(level, shard):
             return _table([])
-        parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
+        parcels: list[ShardParcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
         answers = [answer for parcel in parcels for answer in parcel.answers]
-        deliveries: list[Delivery] = []
+        deliveries: list[ShardInput] = []
         # A void step is void for every shard, but only some of them have been told: see `deliver_void`.
         if any(parcel.is_void or parcel.delivery.void for parcel in parcels):
-            deliveries = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
+            deliveries = [ShardInput(shard, {}, void=True) for _ in range(job.sharding.shards)]
         else:
             answer, deliveries = self.run(shard, [parcel.delivery for parcel in parcels])
             answers.append(answer)
@@ -225,7 +225,7 @@ class ShardPlace:
             return pa.Table.from_batches(list(_rows(job, level + 1, shard, deliveries, answers)), _ARROW)
         return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
 
-    def run(self, shard: int, deliveries: list[Delivery]) -> tuple[Answer, list[Delivery]]:
+    def run(self, shard: int, deliveries: list[ShardInput]) -> tuple[Answer, list[ShardInput]]:
         """Run a shard; return its answer, and a delivery for each shard of the next level."""
         job, place = self.job, (self.level, shard)
         keyed = new_shard(job.program.value(), job.policy, job.sharding, self.level)
@@ -233,7 +233,7 @@ class ShardPlace:
         try:
             before = load_state(store, name, self.version, keyed)
         except FileNotFoundError:
-            void = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
+            void = [ShardInput(shard, {}, void=True) for _ in range(job.sharding.shards)]
             return Answer(lost=job.lost(shard, self.version) | {place}), void
         report, following = run_shard(keyed, place, job.sharding, self.order, deliveries)
         stored = store.save(name, self.version + 1, keyed.state, before)
@@ -255,15 +255,15 @@ class ShardPlace:
         return rows
 
     def _with_shares(
-        self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[WriterRows]
-    ) -> list[Delivery]:
+        self, shard: int, report: ShardReport, following: list[ShardInput], passed_on: Sequence[WriterRows]
+    ) -> list[ShardInput]:
         """Move the rows that writers encode from the report to the deliveries, with those of lower levels."""
         if self.writing is None:
             return following
         mine = [rows for rows in report.rows if rows.output in self.writing.encoders]
         report.rows = [rows for rows in report.rows if rows.output not in self.writing.encoders]
         count = self.job.sharding.shards
-        following = following or [Delivery(shard, {}) for _ in range(count)]
+        following = following or [ShardInput(shard, {}) for _ in range(count)]
         for delivery, share in zip(following, shares(mine, self.writing.stretches, count), strict=True):
             delivery.share = share
         for share in passed_on:
@@ -300,7 +300,7 @@ class WholeStepPlace:
         if lost:
             return [Answer(lost=lost)]
         answers: list[Answer] = []
-        inboxes: list[list[Delivery]] = [[] for _ in range(count)]
+        inboxes: list[list[ShardInput]] = [[] for _ in range(count)]
         place = TaskPlace(self.job, self.tasks, self.published)
         # Without a task, the first number stands for one that has read nothing.
         for number in range(max(1, len(self.tasks))):
@@ -338,7 +338,7 @@ class RehearsalPlace:
             job.store().delete()
 
 
-def _deliver(deliveries: Sequence[Delivery], inboxes: Sequence[list[Delivery]]) -> None:
+def _deliver(deliveries: Sequence[ShardInput], inboxes: Sequence[list[ShardInput]]) -> None:
     """Put a copy of each delivery into the inbox of its shard; the last level delivers nothing."""
     for inbox, delivery in zip(inboxes, deliveries, strict=False):
         inbox.append(pickle.loads(pickle.dumps(delivery, protocol=5)))
@@ -352,7 +352,7 @@ class WriterPlace:
     writing: Writing
 
     def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
-        parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
+        parcels: list[ShardParcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
         answers = [answer for parcel in parcels for answer in parcel.answers]
         received = sorted((parcel.delivery for parcel in parcels), key=lambda delivery: delivery.sender)
         problem = None if self.job.shared is None else self.job.shared.problem_here()
@@ -393,14 +393,14 @@ class PreviewPlace:
         job, level = self.job, self.level
         shard = job.shard_of(key)
         sent = tables[0].column("blob") if level else []
-        parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent]
+        parcels: list[ShardParcel] = [pickle.loads(blob.as_buffer()) for blob in sent]
         answers = [answer for parcel in parcels for answer in parcel.answers]
         keyed = new_shard(job.program.value(), job.policy, job.sharding, level)
         try:
             load_state(job.store(), f"{level}-{shard}", self.version, keyed)
         except FileNotFoundError:
             answers.append(Answer(lost=job.lost(shard, self.version) | {(level, shard)}))
-            following = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
+            following = [ShardInput(shard, {}, void=True) for _ in range(job.sharding.shards)]
         else:
             deliveries = [parcel.delivery for parcel in parcels]
             rows, following = preview_shard(keyed, (level, shard), job.sharding, self.order, deliveries)
@@ -549,7 +549,7 @@ def load_state(store: StateStore, name: str, version: int, keyed: KeyedSide) -> 
 
 
 def _rows(
-    job: JobOnShards, level: int, sender: int, deliveries: Sequence[Delivery], answers: list[Answer]
+    job: JobOnShards, level: int, sender: int, deliveries: Sequence[ShardInput], answers: list[Answer]
 ) -> Iterator[pa.RecordBatch]:
     """Yield a row for each shard of a level.
 
@@ -567,7 +567,7 @@ def _rows(
     for shard in shards:
         delivery = deliveries[shard]
         delivery.void = delivery.void or void
-        blobs.append(pickle.dumps(Parcel(delivery, answers if shard == answering else []), protocol=5))
+        blobs.append(pickle.dumps(ShardParcel(delivery, answers if shard == answering else []), protocol=5))
         labels.append(job.labels[shard])
         size += len(blobs[-1])
         if size >= _BATCH_BYTES or shard == shards[-1]:

@@ -162,7 +162,7 @@ class _Partition:
     templates: dict[Any, EventTemplate] = field(default_factory=dict)
 
 
-class Publication:
+class TaskPublication:
     """What one attempt of a task publishes. ``add`` its rows, then ``finish``."""
 
     def __init__(self, connection: ConnectionString, group: str, origin: BatchOrigin, task: int) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.executors import ReachesExecutors
-from tidegate.spark.publication import BatchOrigin, Publication
+from tidegate.spark.publication import BatchOrigin, TaskPublication
 from tidegate.spark.sink_options import SinkOptions
 from tidegate.spark.sink_rows import SinkColumns
 
@@ -96,7 +96,7 @@ def _task() -> TaskContext:
 def _published(
     options: SinkOptions, columns: SinkColumns, origin: BatchOrigin, context: TaskContext, given: Iterable[Any]
 ) -> Published:
-    publication = Publication(options.connection, options.consumer_group, origin, context.partitionId())
+    publication = TaskPublication(options.connection, options.consumer_group, origin, context.partitionId())
     try:
         for rows in columns.rows(given):
             publication.add(rows)

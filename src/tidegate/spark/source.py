@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from tidegate.connectors.inputs.hub_log import HubLog, HubRange
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark.executors import ReachesExecutors
-from tidegate.spark.options import Options, Position
+from tidegate.spark.options import Options, SourcePosition
 from tidegate.spark.sink import stream_writer_for, writer_for
 from tidegate.spark.source_columns import COLUMNS, record_batch
 from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
@@ -217,7 +217,7 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-def _resolve(log: HubLog, positions: dict[str, Position] | Position) -> dict[str, int]:
+def _resolve(log: HubLog, positions: dict[str, SourcePosition] | SourcePosition) -> dict[str, int]:
     """Return the sequence numbers of positions, limited to events that the hub still has.
 
     Raises:
@@ -225,14 +225,16 @@ def _resolve(log: HubLog, positions: dict[str, Position] | Position) -> dict[str
     """
     resolved = {}
     ends = log.ends()
-    unknown = [] if isinstance(positions, Position) else [name for name in positions if name not in ends]
+    unknown = [] if isinstance(positions, SourcePosition) else [name for name in positions if name not in ends]
     if unknown:
         raise InputError(
             f"options startingPositions, endingPositions: the hub has no partition '{unknown[0]}'; there are "
             f"{', '.join(ends)}"
         )
     for partition, end in ends.items():
-        position = positions if isinstance(positions, Position) else positions.get(partition, Position.earliest())
+        position = (
+            positions if isinstance(positions, SourcePosition) else positions.get(partition, SourcePosition.earliest())
+        )
         resolved[partition] = min(max(position.resolve(log, partition, end), end.begin), end.end)
     return resolved
 

@@ -28,12 +28,19 @@ from tidegate.spark.queries.frame_events import frames_of
 from tidegate.spark.stream_run import StreamRun, StreamSettings
 from tidegate.spark.streaming.checkpoint import Checkpoint, CheckpointOwner
 from tidegate.spark.streaming.parts import parallelism
-from tidegate.spark.streaming.query import EvaluatedQuery, Evaluation, QueryControl, UserFunction, evaluated, new_run
+from tidegate.spark.streaming.query import (
+    EvaluatedQuery,
+    QueryControl,
+    QueryEvaluation,
+    UserFunction,
+    evaluated,
+    new_run,
+)
 from tidegate.spark.streaming.read_limits import BATCHES_CAN_BE_LIMITED
 from tidegate.spark.streaming.result_tables import OutputTable
 from tidegate.spark.streaming.sinks import SinkChoice
 from tidegate.spark.streaming.step_source import FORMAT, StepFolder, StepSource
-from tidegate.spark.streaming.steps import Delivery, StepSection, folder_of
+from tidegate.spark.streaming.steps import StepDelivery, StepSection, folder_of
 
 _CALLER = "tidegate.spark.stream"
 _STEPS_PER_INTERVAL = 4
@@ -365,8 +372,8 @@ class ResultStreamWriter:
                 checkpoint.check(owner())
             calls = {name: self._call(choice, _owner(identity, name)) for name, choice in choices.items()}
             run = new_run()
-            deliveries = {name: Delivery(table, run) for name, table in tables.items()}
-            sections = {name: StepSection(delivery=deliveries.get(name, Delivery(run=run))) for name in self._names}
+            deliveries = {name: StepDelivery(table, run) for name, table in tables.items()}
+            sections = {name: StepSection(delivery=deliveries.get(name, StepDelivery(run=run))) for name in self._names}
             definition = job.definition.model_copy(
                 update={"outputs": sections, "name": self._query_name or job.definition.name}
             )
@@ -398,7 +405,7 @@ class ResultStreamWriter:
                 yield
 
         control = QueryControl(interval_s, self._settings.on_notice, is_full)
-        evaluation = Evaluation(control, life.live, life.interrupt, end, awaited)
+        evaluation = QueryEvaluation(control, life.live, life.interrupt, end, awaited)
         try:
             evaluation.begin()
             queries = self._queries(choices, calls, tables, checkpoint, run, evaluation)
@@ -426,7 +433,7 @@ class ResultStreamWriter:
         tables: Mapping[str, OutputTable],
         checkpoint: Checkpoint,
         run: str,
-        evaluation: Evaluation,
+        evaluation: QueryEvaluation,
     ) -> dict[str, Any]:
         """Start Spark's queries, and return them by output; that of the output selected last is the first.
 
@@ -509,7 +516,7 @@ class ResultStreamWriter:
         return OutputTable(self._spark, job, output, schema, _CALLER)
 
 
-def _await_columns(output: str, table: OutputTable, evaluation: Evaluation, queries: Mapping[str, Any]) -> bool:
+def _await_columns(output: str, table: OutputTable, evaluation: QueryEvaluation, queries: Mapping[str, Any]) -> bool:
     """Wait for the first rows of an output, if they have to show which columns there are.
 
     Args:

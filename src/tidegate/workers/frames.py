@@ -39,7 +39,7 @@ _MAX_BUFFERS = 64
 _CLOSE_S = 5.0
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame holds; from the worker below 32, from the store above."""
 
     APPEND = 1
@@ -64,10 +64,10 @@ class Kind(IntEnum):
     STOP = 39
 
 
-_NUMBERED = int(Kind.APPEND_NUMBERED)
+_NUMBERED = int(FrameKind.APPEND_NUMBERED)
 
 
-class Publication(NamedTuple):
+class StoreAppend(NamedTuple):
     """An append on its way to the store."""
 
     request: int
@@ -76,12 +76,12 @@ class Publication(NamedTuple):
     events: JoinedEvents
 
 
-def frame(kind: Kind, content: bytes = b"") -> bytes:
+def frame(kind: FrameKind, content: bytes = b"") -> bytes:
     """Return a frame."""
     return _HEAD.pack(len(content) + 1, kind) + content
 
 
-def json_frame(kind: Kind, value: Any) -> bytes:
+def json_frame(kind: FrameKind, value: Any) -> bytes:
     """Return a frame whose content is JSON."""
     return frame(kind, json.dumps(value).encode("utf-8"))
 
@@ -95,7 +95,7 @@ def publication_frame(
     length = 1 + len(numbered) + _APPEND.size + 4 * len(ends) + ends[-1]
     if sys.byteorder == "big":
         ends.byteswap()
-    kind = Kind.APPEND if numbers is None else Kind.APPEND_NUMBERED
+    kind = FrameKind.APPEND if numbers is None else FrameKind.APPEND_NUMBERED
     head = _HEAD.pack(length, kind) + numbered + _APPEND.pack(request, partition, len(events))
     return b"".join((head, ends.tobytes(), *events))
 
@@ -104,7 +104,7 @@ def _in_order(numbers: Numbers) -> tuple[int, int, int, int]:
     return numbers.producer_id, numbers.epoch, numbers.first, numbers.last
 
 
-def parse_publication(kind: int, content: memoryview) -> Publication:
+def parse_publication(kind: int, content: memoryview) -> StoreAppend:
     """Return the publication of a frame."""
     at = 0
     numbers = None
@@ -115,12 +115,12 @@ def parse_publication(kind: int, content: memoryview) -> Publication:
     at += _APPEND.size
     base = at + 4 * count
     events = JoinedEvents(content[at:base], (content[base:],), len(content) - base)
-    return Publication(request, partition, numbers, events)
+    return StoreAppend(request, partition, numbers, events)
 
 
 def batch_frame(request: int, partition: int, data: bytes) -> bytes:
     """Return the frame of a record batch."""
-    return frame(Kind.APPEND_BATCH, _APPEND.pack(request, partition, 0) + data)
+    return frame(FrameKind.APPEND_BATCH, _APPEND.pack(request, partition, 0) + data)
 
 
 def parse_batch_frame(content: memoryview) -> tuple[int, int, memoryview]:
@@ -131,7 +131,7 @@ def parse_batch_frame(content: memoryview) -> tuple[int, int, memoryview]:
 
 def shared_frame(at: int, size: int) -> bytes:
     """Return a frame that says where another one lies in shared memory."""
-    return frame(Kind.SHARED, _PLACE.pack(at, size))
+    return frame(FrameKind.SHARED, _PLACE.pack(at, size))
 
 
 def parse_shared(content: memoryview, memory: memoryview) -> tuple[int, memoryview]:

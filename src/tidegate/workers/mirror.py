@@ -22,7 +22,7 @@ from tidegate.hub.partition import Partition, ReaderSlot, ReaderSlots, ReadingJo
 from tidegate.hub.producers import Numbers, ProducerTable
 from tidegate.hub.registry import Registry
 from tidegate.hub.schema_registry import SchemaRegistry
-from tidegate.hub.snapshot import NamespaceState, Snapshot
+from tidegate.hub.snapshot import NamespaceSnapshot, NamespaceState
 from tidegate.hub.throughput import PartitionIngress, Throughput
 from tidegate.kafka.records import RecordBatch
 from tidegate.log import LogFacts, LogMirror
@@ -226,7 +226,7 @@ class SharedRegistry(Registry):
         """Serve what the store serves now. Raises LogError."""
         state = NamespaceState.model_validate(described["namespace"])
         assert state.limits is not None
-        snapshot = Snapshot.from_state(state, state.limits.configured)
+        snapshot = NamespaceSnapshot.from_state(state, state.limits.configured)
         with self._lock:
             if not self._is_access_open:
                 self.access = Access(snapshot.rules, lambda name: name.lower() in self.event_hubs)

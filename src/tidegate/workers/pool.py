@@ -25,7 +25,7 @@ from tidegate.server import Server, ServerSettings
 from tidegate.server.server import ListenError
 from tidegate.workers import frames
 from tidegate.workers.door import make_door
-from tidegate.workers.frames import Kind
+from tidegate.workers.frames import FrameKind
 from tidegate.workers.ring import make_memory, map_memory
 from tidegate.workers.store import Store, StoreSession
 
@@ -167,7 +167,7 @@ class WorkerPool(Collector):
 
         def on_frame(kind: int, content: Any) -> None:
             with contextlib.suppress(RuntimeError):  # the server has stopped
-                if kind == Kind.CLIENTS:
+                if kind == FrameKind.CLIENTS:
                     worker.clients = content
                     worker.has_answered.set()
                 else:
@@ -210,10 +210,10 @@ class WorkerPool(Collector):
                 _logger.error("worker %d cannot be started: %s", worker.number, error)
 
     def _take(self, worker: Worker, kind: int, content: Any) -> None:
-        if kind == Kind.STATISTICS:
+        if kind == FrameKind.STATISTICS:
             self._add(worker, content)
         elif worker.ready is not None and not worker.ready.done():
-            if kind == Kind.READY:
+            if kind == FrameKind.READY:
                 worker.ready.set_result(content)
             else:
                 worker.ready.set_exception(ListenError(str(content)))
@@ -243,7 +243,7 @@ class WorkerPool(Collector):
         for worker in asked:
             worker.has_answered.clear()
             if worker.session is not None:
-                worker.session.write_soon(frames.frame(Kind.ASK_CLIENTS))
+                worker.session.write_soon(frames.frame(FrameKind.ASK_CLIENTS))
         deadline_s = time.monotonic() + _CLIENTS_S
         for worker in asked:
             worker.has_answered.wait(max(0.0, deadline_s - time.monotonic()))
@@ -262,7 +262,7 @@ class WorkerPool(Collector):
         self._is_stopping = True
         for worker in self._running():
             if worker.session is not None:
-                worker.session.write_soon(frames.frame(Kind.STOP))
+                worker.session.write_soon(frames.frame(FrameKind.STOP))
         await self._server.end_taking_over()
         deadline_s = time.monotonic() + _STOP_S
         while self._running() and time.monotonic() < deadline_s:

@@ -35,7 +35,7 @@ from tidegate.server.kafka.session import Session
 from tidegate.server.server import tune_gc
 from tidegate.workers import frames
 from tidegate.workers.door import hand_over
-from tidegate.workers.frames import Kind, Sender, Splitter
+from tidegate.workers.frames import FrameKind, Sender, Splitter
 from tidegate.workers.kafka import WorkerRequests
 from tidegate.workers.mirror import SharedNamespace, SharedRegistry
 from tidegate.workers.ring import Ring, map_memory
@@ -99,17 +99,17 @@ class StoreConnection(asyncio.Protocol):
 
     def watch(self, partition: int, is_watched: bool) -> None:
         """Have growth of a partition passed on, or no longer."""
-        self.tell(Kind.WATCH, [partition, is_watched])
+        self.tell(FrameKind.WATCH, [partition, is_watched])
 
     def vacate(self, claim: int, next_sequence_number: int | None) -> None:
         """Give up a reader's place, without waiting."""
-        self._send(frames.json_frame(Kind.VACATE, [claim, next_sequence_number]))
+        self._send(frames.json_frame(FrameKind.VACATE, [claim, next_sequence_number]))
 
     def note_job(self, partition: int, consumer_group: str, name: str, next_sequence_number: int) -> None:
         """Pass on how far a job has read, without waiting."""
-        self._send(frames.json_frame(Kind.NOTE_JOB, [partition, consumer_group, name, next_sequence_number]))
+        self._send(frames.json_frame(FrameKind.NOTE_JOB, [partition, consumer_group, name, next_sequence_number]))
 
-    def tell(self, kind: Kind, value: Any) -> None:
+    def tell(self, kind: FrameKind, value: Any) -> None:
         """Send the store a frame of JSON."""
         self._send(frames.json_frame(kind, value))
 
@@ -167,27 +167,27 @@ class StoreConnection(asyncio.Protocol):
                 _logger.exception("a frame of the store could not be handled")
 
     def _take(self, kind: int, content: memoryview) -> None:
-        if kind == Kind.RESULTS:
+        if kind == FrameKind.RESULTS:
             for request, appended in frames.parse_results(content):
                 self._done(request)(appended)
-        elif kind == Kind.FACTS:
+        elif kind == FrameKind.FACTS:
             self._update(content)
-        elif kind == Kind.REFUSED:
+        elif kind == FrameKind.REFUSED:
             request, *values = json.loads(bytes(content))
             error = frames.hub_error(values)
             self._done(request)(LogError(values[1]) if error is None else AppendRefused(error))
-        elif kind == Kind.STOLEN:
+        elif kind == FrameKind.STOLEN:
             claim, *values = json.loads(bytes(content))
             slot, stolen = self.claims.pop(claim, None), frames.hub_error(values)
             if slot is not None and stolen is not None:
                 slot.on_stolen(stolen)
-        elif kind == Kind.STATE:
+        elif kind == FrameKind.STATE:
             self._adopt(json.loads(bytes(content)))
-        elif kind == Kind.SETTINGS:
+        elif kind == FrameKind.SETTINGS:
             self.settings.set_result(json.loads(bytes(content)))
-        elif kind == Kind.ASK_CLIENTS:
-            self.tell(Kind.CLIENTS, self.describe_clients())
-        elif kind == Kind.STOP:
+        elif kind == FrameKind.ASK_CLIENTS:
+            self.tell(FrameKind.CLIENTS, self.describe_clients())
+        elif kind == FrameKind.STOP:
             self.stop.set()
 
     def _adopt(self, described: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ class StoreConnection(asyncio.Protocol):
         try:
             self._serve_state(described)
         finally:
-            self.tell(Kind.ADOPTED, version)
+            self.tell(FrameKind.ADOPTED, version)
 
     def _serve_state(self, described: dict[str, Any]) -> None:
         if self.registry is not None:
@@ -343,7 +343,7 @@ class WorkerServer(Server):
             for claim, slot in self._link.claims.items()
             if slot.next_sequence_number is not None
         }
-        self._link.tell(Kind.STATISTICS, told)
+        self._link.tell(FrameKind.STATISTICS, told)
 
 
 async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket, ring: Ring | None) -> None:
@@ -364,11 +364,11 @@ async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket
     try:
         await server.start()
     except (OSError, LogError) as error:
-        link.tell(Kind.FAILED, str(error))
+        link.tell(FrameKind.FAILED, str(error))
         await asyncio.sleep(0)
     else:
         tune_gc()
-        link.tell(Kind.READY, {})
+        link.tell(FrameKind.READY, {})
         await link.stop.wait()
         await server.stop()
         server.tell_statistics()

@@ -23,10 +23,10 @@ from tidegate.server.context.completions import Completions
 from tidegate.server.server import Server
 from tidegate.workers import frames
 from tidegate.workers.door import take_in
-from tidegate.workers.frames import Kind, Publication, Splitter
+from tidegate.workers.frames import FrameKind, Splitter, StoreAppend
 
 _logger = logging.getLogger(__name__)
-_LAST_APPEND = int(Kind.APPEND_NUMBERED)
+_LAST_APPEND = int(FrameKind.APPEND_NUMBERED)
 _LOOK_S = 1.0
 """How often segments that retention has deleted are looked for."""
 _ADOPTION_S = 2.0
@@ -97,7 +97,7 @@ class Store:
     def state_frame(self) -> bytes:
         """Return the frame that has workers serve what is served now. In the store's thread."""
         version = self._version  # the state is no older
-        return frames.json_frame(Kind.STATE, {**self.state(), "version": version})
+        return frames.json_frame(FrameKind.STATE, {**self.state(), "version": version})
 
     def _await_adoption(self, version: int) -> None:
         """Wait until every worker serves a version, so that no client meets what was before a change that is made."""
@@ -199,7 +199,7 @@ class StoreSession(asyncio.Protocol):
         self._transport = transport
         if self.door is not None:
             self._store.loop.add_reader(self.door, self._store.take_in, self.door)
-        self.write(frames.json_frame(Kind.SETTINGS, self._settings))
+        self.write(frames.json_frame(FrameKind.SETTINGS, self._settings))
         self.write(self._store.state_frame())
         self._store.sessions.add(self)
 
@@ -239,7 +239,7 @@ class StoreSession(asyncio.Protocol):
         """Send what became of publications, and what has grown unless the worker is behind."""
         if self._results:
             results, self._results = self._results, []
-            self.write(frames.frame(Kind.RESULTS, b"".join(results)))
+            self.write(frames.frame(FrameKind.RESULTS, b"".join(results)))
         if self.unsent_facts and not self._is_full:
             numbers, self.unsent_facts = self.unsent_facts, {}
             facts = []
@@ -247,7 +247,7 @@ class StoreSession(asyncio.Protocol):
                 with contextlib.suppress(NotFound):
                     log = _log(self._store.partition(number))
                     facts.append(number.to_bytes(4, "little") + facts_of(log).encode())
-            self.write(frames.frame(Kind.FACTS, b"".join(facts)))
+            self.write(frames.frame(FrameKind.FACTS, b"".join(facts)))
 
     # -- what the worker sends
 
@@ -261,14 +261,14 @@ class StoreSession(asyncio.Protocol):
     def _take(self, kind: int, content: memoryview) -> None:
         if kind <= _LAST_APPEND:
             self._store_publication(frames.parse_publication(kind, content))
-        elif kind == Kind.SHARED and self.memory is not None:
+        elif kind == FrameKind.SHARED and self.memory is not None:
             self._take(*frames.parse_shared(content, self.memory))
-        elif kind == Kind.APPEND_BATCH:
+        elif kind == FrameKind.APPEND_BATCH:
             self._store_batch(*frames.parse_batch_frame(content))
-        elif kind == Kind.ADOPTED:
+        elif kind == FrameKind.ADOPTED:
             self.adopted = max(self.adopted, json.loads(bytes(content)))
             self._store.note_adoption()
-        elif kind == Kind.WATCH:
+        elif kind == FrameKind.WATCH:
             number, is_watched = json.loads(bytes(content))
             if is_watched:
                 self.watched.add(number)
@@ -276,19 +276,19 @@ class StoreSession(asyncio.Protocol):
                 self.flush()
             else:
                 self.watched.discard(number)
-        elif kind == Kind.VACATE:
+        elif kind == FrameKind.VACATE:
             self._vacate(*json.loads(bytes(content)))
-        elif kind == Kind.NOTE_JOB:
+        elif kind == FrameKind.NOTE_JOB:
             number, group, name, next_sequence_number = json.loads(bytes(content))
             with contextlib.suppress(NotFound):
                 self._store.partition(number).reader_slots(group).note_job(name, next_sequence_number)
         else:
             values = json.loads(bytes(content))
-            if kind == Kind.STATISTICS:
+            if kind == FrameKind.STATISTICS:
                 self._note_positions(values.pop("positions"))
             self._on_frame(kind, values)
 
-    def _store_publication(self, publication: Publication) -> None:
+    def _store_publication(self, publication: StoreAppend) -> None:
         request, number, numbers, events = publication
         try:
             partition = self._store.partition(number)
@@ -344,7 +344,7 @@ class StoreSession(asyncio.Protocol):
         self._store.completions.afterwards(self.flush)
 
     def _refuse(self, request: int, error: HubError | LogError) -> None:
-        self.write(frames.json_frame(Kind.REFUSED, [request, *frames.error_values(error)]))
+        self.write(frames.json_frame(FrameKind.REFUSED, [request, *frames.error_values(error)]))
 
     def _note_positions(self, positions: dict[str, int]) -> None:
         for claim, position in positions.items():
@@ -395,7 +395,7 @@ class StoreSession(asyncio.Protocol):
         def on_stolen(error: HubError) -> None:
             with self._claims_lock:
                 self._claims.pop(claim, None)
-            self.write_soon(frames.json_frame(Kind.STOLEN, [claim, *frames.error_values(error)]))
+            self.write_soon(frames.json_frame(FrameKind.STOLEN, [claim, *frames.error_values(error)]))
 
         slot = slots.occupy(epoch, name, on_stolen)
         with self._claims_lock:

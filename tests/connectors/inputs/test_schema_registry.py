@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import fastavro
 import pytest
 
-from tidegate.connectors.inputs.schema_registry import SchemaRegistry
+from tidegate.connectors.inputs.schema_registry import RemoteRegistry
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.engine import Format, TableBodies, Wanted, decoder_of
 
@@ -70,7 +70,7 @@ def framed(number: int, record: dict[str, Any]) -> bytes:
 
 
 def test_each_value_is_read_with_its_own_schema_which_is_fetched_once(address: str) -> None:
-    registry = SchemaRegistry(address, "a:b")
+    registry = RemoteRegistry(address, "a:b")
     values = [
         framed(1, {"zone": "a", "fare": 1.5}),
         framed(2, {"zone": "b", "fare": 2.0, "tip": 0.5}),
@@ -87,7 +87,7 @@ def test_each_value_is_read_with_its_own_schema_which_is_fetched_once(address: s
 
 def test_a_value_that_cannot_be_read_costs_itself_alone(address: str) -> None:
     good = framed(1, {"zone": "a", "fare": 1.5})
-    bodies = SchemaRegistry(address, "a:b").bodies(
+    bodies = RemoteRegistry(address, "a:b").bodies(
         [b"{}", good, good[:7], framed(1, {"zone": "b", "fare": 1})[:5], b"\0\0\0\0\x09x", good], AVRO
     )
     decoded = decoder_of(Wanted((("zone",),)), AVRO).decode(bodies)
@@ -96,13 +96,13 @@ def test_a_value_that_cannot_be_read_costs_itself_alone(address: str) -> None:
 
 
 def test_json_loses_its_prefix() -> None:
-    registry = SchemaRegistry("http://127.0.0.1:1")
+    registry = RemoteRegistry("http://127.0.0.1:1")
     assert registry.bodies([b"\0\0\0\0\1{}", b'{"plain": 1}'], Format("json")) == [b"{}", b'{"plain": 1}']
 
 
 def test_a_registry_that_refuses_or_is_away_is_no_bad_data(address: str) -> None:
     with pytest.raises(InputError, match="answers 401"):
-        SchemaRegistry(address).bodies([framed(1, {"zone": "a", "fare": 1})], AVRO)
+        RemoteRegistry(address).bodies([framed(1, {"zone": "a", "fare": 1})], AVRO)
     with pytest.raises(InputUnavailableError, match="cannot be reached"):
-        SchemaRegistry("http://127.0.0.1:1").bodies([framed(1, {"zone": "a", "fare": 1})], AVRO)
-    assert "a:b" not in repr(SchemaRegistry(address, "a:b"))
+        RemoteRegistry("http://127.0.0.1:1").bodies([framed(1, {"zone": "a", "fare": 1})], AVRO)
+    assert "a:b" not in repr(RemoteRegistry(address, "a:b"))

@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 from tidegate.connectors.inputs import schema_registry
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.kinds import LogOpening
-from tidegate.connectors.inputs.schema_registry import SchemaRegistry
+from tidegate.connectors.inputs.schema_registry import RemoteRegistry
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import DEFAULT_LIMITS, Wanted, decoder_of
 from tidegate.hub import EventHubConfig, NamespaceConfig
@@ -131,9 +131,9 @@ def test_messages_of_protobuf_are_read_with_their_schema(
     schema = own.schema(SchemaFormat.PROTOBUF, RIDE, [Reference("unit.proto", "pb-unit", 1)])
     number = own.register("default", "pb-ride-value", schema).schema_id
     if not serialized:  # registries other than Confluent's and the hub's know texts only
-        fetched = SchemaRegistry.fetched
+        fetched = RemoteRegistry.fetched
         monkeypatch.setattr(
-            SchemaRegistry, "fetched", lambda one, path: fetched(one, re.sub("[?&]format=serialized", "", path))
+            RemoteRegistry, "fetched", lambda one, path: fetched(one, re.sub("[?&]format=serialized", "", path))
         )
         schema_registry._message_reader.cache_clear()
     chosen = settings(server, format="protobuf")

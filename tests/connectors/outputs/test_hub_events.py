@@ -20,7 +20,12 @@ from tidegate.client.producer import Producer
 from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedPiece, EncodedRows
 from tidegate.connectors.model.errors import OutputError, UnavailableError
 from tidegate.connectors.outputs import Identity, Mark, OutputOpening
-from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput, HubOutput, Publication, PublicationFailure
+from tidegate.connectors.outputs.messaging.event_hub import (
+    EventHubOutput,
+    HubOutput,
+    HubPublication,
+    PublicationFailure,
+)
 from tidegate.engine import ResultRows
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
@@ -188,7 +193,7 @@ def test_a_publication_that_dies_is_continued(hub: Hub, tmp_path: Path, monkeypa
 
 
 def test_executors_of_a_run_that_has_been_replaced_publish_nothing(hub: Hub, tmp_path: Path) -> None:
-    late: list[Publication] = []
+    late: list[HubPublication] = []
 
     def killed(works: Works) -> list[Any]:
         late.extend(pickle.loads(pickle.dumps(list(works))))

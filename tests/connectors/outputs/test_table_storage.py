@@ -19,7 +19,7 @@ from tests.http_receiver import Answer, receiver
 from tests.job.rows import result_columns, result_rows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.connectors.outputs.messaging.table_storage import StorageAccount, StorageTable, TableStorageOutput
+from tidegate.connectors.outputs.messaging.table_storage import StorageTable, TableService, TableStorageOutput
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
 
@@ -220,13 +220,13 @@ def test_a_signature_that_may_only_write_is_enough(account: str, table: Table) -
     ],
 )
 def test_an_account_is_named_by_its_connection_string(connection_string: str, endpoint: str) -> None:
-    assert StorageAccount.parse(connection_string, "out").endpoint == endpoint
+    assert TableService.parse(connection_string, "out").endpoint == endpoint
 
 
 @pytest.mark.parametrize("connection_string", ["sEcReT", "AccountName=a;AccountKey=sEcReT", "TableEndpoint=sEcReT"])
 def test_an_account_that_is_not_named_is_an_error_without_the_secret(connection_string: str) -> None:
     with pytest.raises(OutputError, match="expected the connection string of a storage account") as caught:
-        StorageAccount.parse(connection_string, "out")
+        TableService.parse(connection_string, "out")
     assert "sEcReT" not in str(caught.value)
 
 
@@ -236,7 +236,7 @@ def test_an_account_that_is_not_named_is_an_error_without_the_secret(connection_
 )
 def test_an_account_is_no_more_of_an_address_than_a_name(connection_string: str) -> None:
     with pytest.raises(OutputError, match="part of a host's name") as caught:
-        StorageAccount.parse(connection_string, "out")
+        TableService.parse(connection_string, "out")
     assert "sEcReT" not in str(caught.value)
 
 

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from tidegate.engine import Format, Limits, Wanted, decoder_of
+from tidegate.engine import DecodingLimits, Format, Wanted, decoder_of
 from tidegate.engine.decoding.content import rows_of
 
 MEMORY_BYTES = 384 << 20
-LIMITS = Limits(event_bytes=16 << 20, file_bytes=16 << 20)
+LIMITS = DecodingLimits(event_bytes=16 << 20, file_bytes=16 << 20)
 
 
 def limit_memory() -> None:

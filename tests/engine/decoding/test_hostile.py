@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.decoding.hostile import hostile_bodies, parquet
 from tests.source import ROOT
-from tidegate.engine import FORMATS, Format, Limits, Problem, Wanted, decoder_of
+from tidegate.engine import FORMATS, DecodingLimits, Format, Problem, Wanted, decoder_of
 
 
 @pytest.mark.slow
@@ -44,12 +44,12 @@ def test_hostile_bodies_are_rejected_in_little_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "body", "fits"),
     [
-        (Limits(depth=3), b'{"a":{"b":[1]}}', True),
-        (Limits(depth=2), b'{"a":{"b":[1]}}', False),
-        (Limits(depth=2), b'{"a":1,"z":{"b":[1]}}', None),
+        (DecodingLimits(depth=3), b'{"a":{"b":[1]}}', True),
+        (DecodingLimits(depth=2), b'{"a":{"b":[1]}}', False),
+        (DecodingLimits(depth=2), b'{"a":1,"z":{"b":[1]}}', None),
     ],
 )
-def test_depth_counts_from_the_row(limits: Limits, body: bytes, fits: bool | None) -> None:
+def test_depth_counts_from_the_row(limits: DecodingLimits, body: bytes, fits: bool | None) -> None:
     results: Mapping[bool, Any] = {
         record: decoder_of(Wanted(() if record else (("a",),), record), Format(limits=limits)).decode([body])
         for record in (False, True)

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, run_log
-from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, TableVersion, UnsupportedQuery
 from tidegate.ordering import NO_TIME, Policy, format_time
 from tidegate.sql import compile_query
 
 JOINED = "SELECT a.k, r.name INTO out FROM a JOIN r ON a.k = r.k"
 
 
-def prepared(sql: str, **tables: list[Snapshot]) -> Program:
+def prepared(sql: str, **tables: list[TableVersion]) -> Program:
     query = compile_query(sql, reference_inputs=list(tables), catalog=CATALOG)
     program: Program = pickle.loads(pickle.dumps(Program.prepare(query, tables)))
     return program
 
 
-def table(rows: list[dict[str, Any]], effective_ticks: int = NO_TIME) -> Snapshot:
-    return Snapshot(tuple(json.dumps(row).encode() for row in rows), effective_ticks)
+def table(rows: list[dict[str, Any]], effective_ticks: int = NO_TIME) -> TableVersion:
+    return TableVersion(tuple(json.dumps(row).encode() for row in rows), effective_ticks)
 
 
 def rows_of(of: Program, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

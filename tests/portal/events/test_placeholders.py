@@ -10,14 +10,14 @@ import re
 import pytest
 
 from tidegate.hub.errors import ArgumentError
-from tidegate.portal.events.placeholders import PLACEHOLDERS, SAMPLES, EventTemplate, Series
+from tidegate.portal.events.placeholders import PLACEHOLDERS, SAMPLES, PlaceholderText, Series
 
 NOW_S = 1_700_000_000.25
 
 
 def fill(text: str, count: int = 50) -> list[str]:
     series = Series(random.Random(7), lambda: NOW_S)
-    template = EventTemplate(text)
+    template = PlaceholderText(text)
     made = []
     for _ in range(count):
         made.append(template.fill(series))
@@ -79,7 +79,7 @@ def test_a_share_of_the_times_is_earlier() -> None:
 )
 def test_a_wrong_placeholder_says_where_and_what(text: str, said: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(said)):
-        EventTemplate(text)
+        PlaceholderText(text)
 
 
 @pytest.mark.parametrize("name", PLACEHOLDERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tidegate.portal.jobs.history import input_rates, partition_series, query_changes, series
-from tidegate.service import Jobs, QueryVersion, Resolution, Sample
+from tidegate.service import Jobs, QueryPeriod, Resolution, Sample
 
 NOW_S = 1_700_000_000.0
 
@@ -62,7 +62,7 @@ def test_a_chart_marks_where_the_process_began_again_and_where_the_query_changed
     assert shown(Service(times, [5, 7, 8, 9, 0]))["restarts"] == [NOW_S - 3, NOW_S - 1]
     assert shown(Service(times, [5, 7, 8, 9, 0]), after_s=NOW_S - 2)["restarts"] == [NOW_S - 1]
     versions = [
-        QueryVersion("", "", since, None, None, None) for since in ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+        QueryPeriod("", "", since, None, None, None) for since in ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
     ]
     changed_s = 1_767_312_000.0
     assert query_changes(versions, 0.0) == [changed_s]

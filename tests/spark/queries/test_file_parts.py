@@ -26,7 +26,7 @@ from tidegate.engine import Format
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.ordering import Action, Carry, Policy
 from tidegate.spark.queries.file_parts import PartPlace, SummaryPlace, chunks_of, own_policy, parts_of, places_for
-from tidegate.spark.queries.frame_events import Layout
+from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
 from tidegate.spark.queries.parcels import parcels_in
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, footers_of, rows_of_group
@@ -45,8 +45,8 @@ TYPES = {
     "speed": pa.float64(),
 }
 FIELDS = ("at", "device", "speed")
-NUMBERED = Layout("i", FIELDS, True, (), Format("parquet"), (), ordered=True, order=("number",))
-BY_ARRIVAL = Layout("i", FIELDS, False, (), Format("parquet"), (), order=("arrival", "field0", "field1", "field2"))
+NUMBERED = RowLayout("i", FIELDS, True, (), Format("parquet"), (), ordered=True, order=("number",))
+BY_ARRIVAL = RowLayout("i", FIELDS, False, (), Format("parquet"), (), order=("arrival", "field0", "field1", "field2"))
 QUERIES = (
     "SELECT System.Timestamp() AS t, device, COUNT(*) AS n, AVG(speed) AS mean INTO o FROM i TIMESTAMP BY at "
     "GROUP BY device, TumblingWindow(second, 10)",
@@ -102,7 +102,7 @@ def shuffled_rows(dice: random.Random, table: pa.Table) -> Iterator[pa.Table]:
     yield from in_order(dice, table.take(pa.array(dice.sample(range(len(table)), len(table)))))
 
 
-def written(folder: Path, tables: Iterator[pa.Table], group_rows: int, layout: Layout) -> ParquetFiles:
+def written(folder: Path, tables: Iterator[pa.Table], group_rows: int, layout: RowLayout) -> ParquetFiles:
     folder.mkdir(parents=True)
     paths = []
     for number, table in enumerate(tables):
@@ -125,7 +125,7 @@ def results_of(summaries: SummaryPlace, parts: PartPlace) -> Rows:
     return lines_of(found)
 
 
-def expected(query: str, policy: Policy, table: pa.Table, layout: Layout) -> Rows:
+def expected(query: str, policy: Policy, table: pa.Table, layout: RowLayout) -> Rows:
     names = ["partition", "arrival", *(["number"] if layout.numbered else []), *FIELDS]
     renamed = [*names[: -len(FIELDS)], *(f"field{place}" for place in range(len(FIELDS)))]
     rows = table.select(names).rename_columns(renamed)

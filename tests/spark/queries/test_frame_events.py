@@ -12,10 +12,10 @@ import pytest
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import JSON, Format, TableBodies
 from tidegate.ordering import parse_time
-from tidegate.spark.queries.frame_events import ArrivalOrder, Layout, partitions_in
+from tidegate.spark.queries.frame_events import ArrivalOrder, RowLayout, partitions_in
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-BODIES = Layout("input", None, True, (), JSON, ())
+BODIES = RowLayout("input", None, True, (), JSON, ())
 
 
 def rows(count: int = 2, **columns: Any) -> pa.Table:
@@ -36,7 +36,7 @@ def test_bodies_have_their_positions_and_arrivals_in_ticks() -> None:
 
 
 def test_columns_are_fields_and_events_without_a_position_are_numbered() -> None:
-    layout = Layout("input", ("a", "b"), False, (), Format("parquet"), ())
+    layout = RowLayout("input", ("a", "b"), False, (), Format("parquet"), ())
     columns = {"field0": [1, 2], "field1": pa.array([{"x": 1.5}, None], pa.struct([("x", pa.float64())]))}
     events = layout.events("0", rows(**columns, number=pa.nulls(2)), 7)
     assert events.sequence_numbers.tolist() == [7, 8]
@@ -46,7 +46,7 @@ def test_columns_are_fields_and_events_without_a_position_are_numbered() -> None
 
 def test_details_are_texts() -> None:
     details = ("offset", "publisher", "partitionKey", "properties", "systemProperties")
-    layout = Layout("input", None, True, details, JSON, ())
+    layout = RowLayout("input", None, True, details, JSON, ())
     captured = [[("x-opt-a", {"member0": None, "member2": "text"}), ("x-opt-b", {"member0": 7, "member2": None})]] * 2
     kind = pa.map_(pa.string(), pa.struct([("member0", pa.int64()), ("member2", pa.string())]))
     given = {

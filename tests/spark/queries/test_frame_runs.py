@@ -16,11 +16,11 @@ from tidegate.connectors.model.errors import InputError
 from tidegate.engine import JSON, Format
 from tidegate.ordering import TICKS_PER_SECOND
 from tidegate.spark.queries import frame_runs
-from tidegate.spark.queries.frame_events import Layout
+from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import ORDER, RunsPlace, SortedRows, merged_runs, runs_of
 
-NUMBERED = Layout("input", None, True, (), JSON, (), order=("number",))
-BY_CONTENT = Layout("input", ("x", "y"), False, (), Format("parquet"), (), order=("arrival", "field0", "field1"))
+NUMBERED = RowLayout("input", None, True, (), JSON, (), order=("number",))
+BY_CONTENT = RowLayout("input", ("x", "y"), False, (), Format("parquet"), (), order=("arrival", "field0", "field1"))
 TIME = pa.timestamp("us", "UTC")
 
 
@@ -32,7 +32,7 @@ def batches(rows: pa.Table, cut: int) -> Iterator[pa.RecordBatch]:
     return iter(rows.to_batches(max_chunksize=cut))
 
 
-def shuffled(layout: Layout, tasks: list[pa.Table], cut: int, most_rows: int) -> list[tuple[str, pa.Table]]:
+def shuffled(layout: RowLayout, tasks: list[pa.Table], cut: int, most_rows: int) -> list[tuple[str, pa.Table]]:
     """Return what the merge of the runs of some tasks yields; Spark would sort them."""
     place = RunsPlace(layout, (0, 1))
     runs = []

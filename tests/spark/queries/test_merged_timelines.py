@@ -22,7 +22,7 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.step import Progress, Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_MICROSECOND, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries import merged_timelines
-from tidegate.spark.queries.frame_events import Layout
+from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import SortedRows
 from tidegate.spark.queries.history import Bounds, parcels_of
 from tidegate.spark.queries.merged_timelines import ORDER, ArrivalsPlace, MergedPlace, PartitionRun, runs_of_logs
@@ -53,8 +53,10 @@ def partitions_of(log: RecordedLog, dice: random.Random) -> Partitions:
     return found
 
 
-def layout_of(name: str) -> Layout:
-    return Layout(name, None, numbered=True, details=(), format=JSON, added_columns=(), ordered=True, order=("number",))
+def layout_of(name: str) -> RowLayout:
+    return RowLayout(
+        name, None, numbered=True, details=(), format=JSON, added_columns=(), ordered=True, order=("number",)
+    )
 
 
 def held_log(name: str, partitions: Partitions) -> HeldLog:

@@ -14,7 +14,7 @@ from tests.job.logs import prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.emission import Reached
-from tidegate.job.runtime.shards import Delivery
+from tidegate.job.runtime.shards import ShardInput
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries.parcels import HEADER, Parcel, TimelineRun, parcels_in, rows_of, rows_of_task
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
@@ -38,7 +38,7 @@ def test_a_parcel_reaches_the_arrival_of_the_next_event() -> None:
     assert header.content[TIMELINE].arrival == EPOCH
     assert [one.key for one in (first, second, last)] == [EPOCH, EPOCH + 10 * SECOND, EPOCH + 30 * SECOND]
     deliveries = [one.content for one in (first, second, last)]
-    reached = [one.reached[TIMELINE].arrival for one in deliveries if isinstance(one, Delivery)]
+    reached = [one.reached[TIMELINE].arrival for one in deliveries if isinstance(one, ShardInput)]
     assert reached == [EPOCH + 20 * SECOND, EPOCH + 40 * SECOND, END_OF_TIME]
 
 
@@ -48,7 +48,7 @@ def test_every_shard_gets_a_parcel_even_without_rows() -> None:
 
 
 def test_a_large_parcel_travels_in_pieces() -> None:
-    parcels = [Parcel(0, 1, "a", number, Delivery(0, {}, share=None, frames={})) for number in range(3)]
+    parcels = [Parcel(0, 1, "a", number, ShardInput(0, {}, share=None, frames={})) for number in range(3)]
     text = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
     large = Parcel(0, 1, "a", 3, {(text, "0"): Reached(1, 2)})
     batches = [*rows_of([*parcels, large])]

@@ -14,16 +14,16 @@ from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.engine import Format
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND
-from tidegate.spark.queries.frame_events import Layout
+from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import RunsPlace
 from tidegate.spark.streaming.frame_log import ONLY_PARTITION, FrameLog, Segment, SegmentsPlace
 
-LAYOUT = Layout("i", None, True, (), Format("json"), (), ordered=True, order=("number",))
+LAYOUT = RowLayout("i", None, True, (), Format("json"), (), ordered=True, order=("number",))
 COUNTED = replace(LAYOUT, numbered=False)
 
 
 def segments_of(
-    log: FrameLog, batch: int, rows: Iterable[tuple[int, int, int]], kept: Layout = LAYOUT
+    log: FrameLog, batch: int, rows: Iterable[tuple[int, int, int]], kept: RowLayout = LAYOUT
 ) -> list[Segment]:
     """What a task writes of rows of (partition, number, arrival in seconds); their bodies are the numbers."""
     partitions, numbers, seconds = zip(*rows, strict=True)

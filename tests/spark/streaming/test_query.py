@@ -18,8 +18,8 @@ from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.job import JobError
 from tidegate.spark.streaming.query import (
     EvaluatedQuery,
-    Evaluation,
     QueryControl,
+    QueryEvaluation,
     QueryStopped,
     UserFunction,
     evaluated,
@@ -88,7 +88,7 @@ class Both:
         self.told: list[str] = []
         self.settings = settings
         control = QueryControl(settings.pop("interval_s", 0.0), settings.pop("on_notice", None))
-        self.evaluation = Evaluation(control, life, settings.pop("interrupt", lambda: None), self.tell)
+        self.evaluation = QueryEvaluation(control, life, settings.pop("interrupt", lambda: None), self.tell)
 
     def tell(self, failure: str) -> None:
         self.told.append(failure)

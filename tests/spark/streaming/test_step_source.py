@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from tests.patience import PATIENCE_S
 from tests.spark.streaming.test_steps import Run
 from tidegate.spark.streaming import step_source
-from tidegate.spark.streaming.step_source import Part, StepFolder, StepsLost, StepSource, StepState, in_groups
+from tidegate.spark.streaming.step_source import StepFolder, StepPart, StepsLost, StepSource, StepState, in_groups
 
 SCHEMA = StructType([StructField("n", LongType())])
 
@@ -294,7 +294,7 @@ def test_a_step_of_an_earlier_query_gets_the_columns_of_the_stream(tmp_path: Pat
     text = pa.table({"n": ["x"]})
     with pa.OSFile(str(tmp_path / "text"), "wb") as file, pa.ipc.new_stream(file, text.schema) as writer:
         writer.write_table(text)
-    partition.parts = (Part(tmp_path / "text", 0, (tmp_path / "text").stat().st_size),)
+    partition.parts = (StepPart(tmp_path / "text", 0, (tmp_path / "text").stat().st_size),)
     spark.start_again()
     with pytest.raises(StepsLost, match="planned before the query changed"):
         next(spark.reader.read(partition))
@@ -304,11 +304,11 @@ def test_a_part_that_ends_early_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "part"
     path.write_bytes(b"abc")
     with pytest.raises(OSError, match="has 3 bytes, expected 10"):
-        Part(path, 0, 10).read()
+        StepPart(path, 0, 10).read()
 
 
 def test_parts_are_cut_into_groups_of_about_the_same_size() -> None:
-    parts = [Part(Path("x"), 0, length) for length in (10, 10, 10, 30)]
+    parts = [StepPart(Path("x"), 0, length) for length in (10, 10, 10, 30)]
     assert [[part.length for part in group] for group in in_groups(parts, 2)] == [[10, 10, 10], [30]]
     assert in_groups([], 2) == []
 

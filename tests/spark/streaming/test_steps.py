@@ -17,7 +17,7 @@ from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.connectors.outputs import Identity, OutputOpening
 from tidegate.spark.streaming.parts import encoded
 from tidegate.spark.streaming.step_source import StepFolder
-from tidegate.spark.streaming.steps import Delivery, StepOutput, StepSection, folder_of
+from tidegate.spark.streaming.steps import StepDelivery, StepOutput, StepSection, folder_of
 
 
 class Numbers:
@@ -34,7 +34,7 @@ class Run:
     """An output, and what it has planned."""
 
     def __init__(self, folder: Path, mark: dict[str, Any] | None = None, journal: str = "j") -> None:
-        self.delivery = Delivery(Numbers(), "run")
+        self.delivery = StepDelivery(Numbers(), "run")
         opening = OutputOpening(Identity("job", "Out", journal), mark, None, False, folder)
         self.output: StepOutput = StepSection(delivery=self.delivery).open_at(opening)
         self.folder = StepFolder(folder_of(folder, "Out"))
@@ -200,7 +200,7 @@ def test_plans_that_are_missing_or_damaged_are_noticed(tmp_path: Path) -> None:
 
 def test_an_output_that_nobody_wants_counts_its_rows(tmp_path: Path) -> None:
     opening = OutputOpening(Identity("job", "Out", "j"), None, None, False, tmp_path)
-    output = StepSection(delivery=Delivery()).open_at(opening)
+    output = StepSection(delivery=StepDelivery()).open_at(opening)
     output.write(result_columns({"n": [1, 2]}))
     output.write_encoded(pieces(tmp_path, [1, 2, 3]))
     mark = output.commit()

@@ -34,7 +34,7 @@ class ProjectDescription(ProjectFile):
     configurations: tuple[Configuration, ...] = ()
 
 
-class Sku(ProjectFile):
+class JobSku(ProjectFile):
     """How large the job is in the service: "1/3" of a streaming unit and so on."""
 
     name: str = Field(default="StandardV2", alias="Name")
@@ -64,7 +64,7 @@ class JobConfig(ProjectFile):
     )
     output_start_time: str | None = Field(default=None, alias="OutputStartTime")
     streaming_units: int | None = Field(default=None, alias="StreamingUnits")
-    sku: Sku | None = Field(default=None, alias="Sku")
+    sku: JobSku | None = Field(default=None, alias="Sku")
     uses_identity: bool = Field(default=False, alias="UseSystemAssignedIdentity")
     storage: JobStorage | None = Field(default=None, alias="GlobalStorage")
 

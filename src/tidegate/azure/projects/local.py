@@ -29,7 +29,7 @@ from tidegate.engine import (
     Format,
     Problem,
     Program,
-    Snapshot,
+    TableVersion,
     UnsupportedQuery,
     Wanted,
     decoder_of,
@@ -265,15 +265,15 @@ def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions
         raise JobError(f"the query of {project.query_file} cannot run: {error}") from error
 
 
-def _snapshot(file: LocalFile) -> Snapshot:
+def _snapshot(file: LocalFile) -> TableVersion:
     data = read_local(file.definition, file.path)
     decoded = decoder_of(Wanted(record=True), data.format).decode(data.bodies)
     if len(decoded.rejected_events):
         row, problem = int(decoded.rejected_events[0]), Problem(int(decoded.rejected_problems[0]))
         raise ProjectError(f"reference data '{file.definition.alias}': row {row + 1} of {file.path}: {problem.message}")
     if data.format == JSON:
-        return Snapshot(tuple(data.bodies))
-    return Snapshot((file.path.read_bytes(),), format=data.format)
+        return TableVersion(tuple(data.bodies))
+    return TableVersion((file.path.read_bytes(),), format=data.format)
 
 
 def compile_project(

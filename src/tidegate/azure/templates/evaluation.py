@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.azure.templates.expressions import (
-    Access,
     Call,
     Literal,
+    MemberAccess,
     Node,
     TemplateError,
     UnknownValueError,
@@ -161,7 +161,7 @@ class Evaluator:
         match node:
             case Literal(value):
                 return value
-            case Access(value, key):
+            case MemberAccess(value, key):
                 return member(self.node(value), self.node(key))
             case Call(name, arguments):
                 return self._call(name, arguments)

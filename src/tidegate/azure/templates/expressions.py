@@ -43,14 +43,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class MemberAccess:
     """A member or an item of a value."""
 
     value: Node
     key: Node
 
 
-Node = Literal | Call | Access
+Node = Literal | Call | MemberAccess
 
 
 def is_expression(text: str) -> bool:
@@ -137,11 +137,11 @@ class _Parser:
                 self._advance()
                 if self._token[0] != "name":
                     raise self.wrong()
-                node = Access(node, Literal(self._token[1]))
+                node = MemberAccess(node, Literal(self._token[1]))
                 self._advance()
             elif self._token == ("sign", "["):
                 self._advance()
-                node = Access(node, self.expression(depth + 1))
+                node = MemberAccess(node, self.expression(depth + 1))
                 self._expect("]")
             else:
                 return node

@@ -16,7 +16,7 @@ from tidegate.connectors.inputs.kinds import INPUTS, ArrivalEstimate, EstimateAr
 from tidegate.connectors.inputs.schema_registry import REGISTRY_FORMATS, RegistrySettings
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.section import Public, Secret
-from tidegate.engine import Format, Limits
+from tidegate.engine import DecodingLimits, Format
 
 Compression = Annotated[Literal["none", "gzip", "deflate"], Field(description="how each body is compressed")]
 
@@ -61,7 +61,7 @@ class HubSettings(RegistrySettings):
         """Return how to sign in to the cluster in which gateways have the hub. Raises InputError."""
         return None if self.store_config is None else ClusterAccess.read(self.store_config)
 
-    def body_format(self, limits: Limits) -> Format:
+    def body_format(self, limits: DecodingLimits) -> Format:
         """Return the format of its bodies as the engine takes it."""
         custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)

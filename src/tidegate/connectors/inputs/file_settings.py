@@ -11,7 +11,7 @@ from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, de
 from tidegate.connectors.inputs.kinds import InputSection
 from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import Public
-from tidegate.engine import Format, Limits
+from tidegate.engine import DecodingLimits, Format
 
 Delimiter = Annotated[Public, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
 Columns = Annotated[
@@ -57,7 +57,7 @@ class FileSettings(StorageAccountSection, InputSection):
         """Return the pattern that the names of the files match."""
         return PathPattern.parse(self.path, self.date_format, self.time_format)
 
-    def file_format(self, name: str, limits: Limits) -> Format:
+    def file_format(self, name: str, limits: DecodingLimits) -> Format:
         """Return the format in which the engine reads a file of this name."""
         compression = self.compression
         if compression == "auto":

@@ -39,7 +39,7 @@ from tidegate.retrying import BackOff, call_again
 
 if TYPE_CHECKING:
     # Spark's source reads hubs in processes of its own, and would load pydantic in each.
-    from tidegate.connectors.inputs.schema_registry import SchemaRegistry
+    from tidegate.connectors.inputs.schema_registry import RemoteRegistry
 
 _logger = logging.getLogger(__name__)
 _LOG_ID_FILE = "log-id"
@@ -82,7 +82,7 @@ class HubRange:
     of_devices: bool = False
     topic: HubTopic | None = None
     has_gaps: bool = False
-    registry: SchemaRegistry | None = None
+    registry: RemoteRegistry | None = None
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
         for messages in self._runs(batch_events):
@@ -304,7 +304,7 @@ class HubLog:
         self._direct = direct
         self._body_format = body_format
         self._of_devices = of_devices
-        self.registry: SchemaRegistry | None = None
+        self.registry: RemoteRegistry | None = None
         """Where the schemas of the bodies are; None if they have none."""
         self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
         self._consumer_group = consumer_group

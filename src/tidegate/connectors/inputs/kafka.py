@@ -29,12 +29,12 @@ from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, de
 from tidegate.connectors.inputs.event_hub import Compression
 from tidegate.connectors.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.connectors.inputs.kinds import INPUTS, ArrivalEstimate, EstimateArrival, FormatName, IdleAfter, LogOpening
-from tidegate.connectors.inputs.schema_registry import REGISTRY_FORMATS, RegistrySettings, SchemaRegistry
+from tidegate.connectors.inputs.schema_registry import REGISTRY_FORMATS, RegistrySettings, RemoteRegistry
 from tidegate.connectors.model.captured import CapturedMessages
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
 from tidegate.connectors.model.section import Public, Secret, SecretOptions
-from tidegate.engine import Format, Limits
+from tidegate.engine import DecodingLimits, Format
 from tidegate.engine.decoding.metadata import HUB_COLUMNS
 from tidegate.kafka.value_schemas import SCHEMA_HEADER
 from tidegate.ordering import TICKS_PER_MILLISECOND
@@ -116,12 +116,12 @@ class KafkaInput(RegistrySettings):
         topics = tuple(name.strip() for name in self.topic.split(","))
         settings = tuple(self._configuration().items())
         source = KafkaSource(settings, self._body_format(opening.limits), self.registry(), opening.retry_s)
-        return KafkaLog(source, topics)
+        return KafkaTopics(source, topics)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
         return ArrivalEstimate(self.idle_after_s) if self.estimate_arrival else None
 
-    def _body_format(self, limits: Limits) -> Format:
+    def _body_format(self, limits: DecodingLimits) -> Format:
         custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)
 
@@ -188,7 +188,7 @@ class KafkaSource:
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
     body_format: Format
-    registry: SchemaRegistry | None = None
+    registry: RemoteRegistry | None = None
     wait_s: float = _ANSWER_WITHIN_S
 
     def consumer(self) -> Consumer:
@@ -369,7 +369,7 @@ class _Silence:
             self._is_noted = True
 
 
-class KafkaLog:
+class KafkaTopics:
     """The topics of one input, seen from the driver."""
 
     def __init__(self, source: KafkaSource, topics: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.kinds import Kinds, KindSection
 from tidegate.connectors.model.section import Section
-from tidegate.engine import DEFAULT_LIMITS, FORMATS, Limits
+from tidegate.engine import DEFAULT_LIMITS, FORMATS, DecodingLimits
 
 
 class InputSection(KindSection):
@@ -46,7 +46,7 @@ class LogOpening:
     name: str = ""
     state_folder: Path | None = None
     live: bool = False
-    limits: Limits = DEFAULT_LIMITS
+    limits: DecodingLimits = DEFAULT_LIMITS
     patient: bool = True
     retry_s: float = 20
     job: str = ""
@@ -152,6 +152,6 @@ class InputLimits(Section):
     )
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> DecodingLimits:
         """Return the limits for the engine."""
-        return Limits(**self.model_dump())
+        return DecodingLimits(**self.model_dump())

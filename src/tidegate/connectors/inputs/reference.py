@@ -34,11 +34,11 @@ from tidegate.durable_files import replace_file
 from tidegate.engine import (
     DEFAULT_LIMITS,
     JSON,
+    DecodingLimits,
     Format,
-    Limits,
     Problem,
-    Snapshot,
     TableBodies,
+    TableVersion,
     Wanted,
     decoder_of,
     rows_of,
@@ -46,7 +46,7 @@ from tidegate.engine import (
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
 
 
-class ReferenceTables(Protocol):
+class ReferenceFiles(Protocol):
     """The tables of one input, each a file or as if it were one. Every method raises BlobError."""
 
     @property
@@ -81,7 +81,7 @@ class ReferenceSection(InputSection):
         return False
 
     @abstractmethod
-    def open_tables(self) -> ReferenceTables:
+    def open_tables(self) -> ReferenceFiles:
         """Open the tables.
 
         Raises:
@@ -89,7 +89,7 @@ class ReferenceSection(InputSection):
         """
 
     @abstractmethod
-    def file_format(self, name: str, limits: Limits) -> Format:
+    def file_format(self, name: str, limits: DecodingLimits) -> Format:
         """Return the format of a table's content."""
 
 
@@ -110,7 +110,7 @@ class ReferenceInput(FileSettings, ReferenceSection):
     )
     format: Annotated[Public, FormatName()] = Field(default="json", description="the format of a file")
 
-    def open_tables(self) -> ReferenceTables:
+    def open_tables(self) -> ReferenceFiles:
         pattern = self.pattern()
         return FileTables(self.path, pattern, open_source(pattern.root, self.storage_environment))
 
@@ -156,8 +156,8 @@ class Taken:
 
 
 def reference_tables(
-    definitions: Mapping[str, ReferenceSection], state_dir: Path | None, limits: Limits = DEFAULT_LIMITS
-) -> dict[str, tuple[Snapshot, ...]]:
+    definitions: Mapping[str, ReferenceSection], state_dir: Path | None, limits: DecodingLimits = DEFAULT_LIMITS
+) -> dict[str, tuple[TableVersion, ...]]:
     """Return the tables as a job has taken them in, or as it would if it started now; nothing is written.
 
     Raises:
@@ -171,7 +171,7 @@ class References:
     """The reference data of one job."""
 
     def __init__(
-        self, definitions: Mapping[str, ReferenceSection], folder: Path | None, limits: Limits = DEFAULT_LIMITS
+        self, definitions: Mapping[str, ReferenceSection], folder: Path | None, limits: DecodingLimits = DEFAULT_LIMITS
     ) -> None:
         """Load the tables recorded in the state folder, if any, and those of the files that exist now.
 
@@ -185,7 +185,7 @@ class References:
         self._sources = {name: _opened(self._names[name], one) for name, one in self._definitions.items()}
         self._taken: dict[str, list[Taken]] = {name: [] for name in self._definitions}
         self._past: dict[str, list[Taken]] = {}
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, TableVersion] = {}
         self._looked_at_s: dict[str, float] = {}
         self._same: set[Blob] = set()
         written, self._past = ({}, {}) if folder is None else _written(folder)
@@ -205,11 +205,11 @@ class References:
         self._folder = folder
         self._write()
 
-    def tables(self) -> dict[str, tuple[Snapshot, ...]]:
+    def tables(self) -> dict[str, tuple[TableVersion, ...]]:
         """Return the tables that rows may still be joined to, by input name in lower case. Raises InputError."""
         return {name: tuple(self._snapshot(name, one) for one in taken) for name, taken in self._taken.items()}
 
-    def all_tables(self) -> dict[str, tuple[Snapshot, ...]]:
+    def all_tables(self) -> dict[str, tuple[TableVersion, ...]]:
         """Return those, after the kept ones that earlier rows were joined to. Raises InputError."""
         return {
             name: tuple(self._snapshot(name, one) for one in [*self._past.get(name, []), *taken])
@@ -323,7 +323,7 @@ class References:
 
     # what is written down
 
-    def _snapshot(self, name: str, taken: Taken) -> Snapshot:
+    def _snapshot(self, name: str, taken: Taken) -> TableVersion:
         if taken.digest not in self._snapshots:
             assert self._folder is not None
             path = self._folder / _CONTENTS / taken.digest
@@ -373,7 +373,7 @@ class References:
                 path.unlink(missing_ok=True)
 
 
-def _opened(name: str, definition: ReferenceSection) -> ReferenceTables:
+def _opened(name: str, definition: ReferenceSection) -> ReferenceFiles:
     try:
         return definition.open_tables()
     except BlobError as error:
@@ -395,7 +395,9 @@ def _tables_in(content: Any) -> dict[str, list[Taken]]:
     return {name: [Taken(**{**one, "blob": Blob(**one["blob"])}) for one in taken] for name, taken in content.items()}
 
 
-def _decoded(name: str, definition: ReferenceSection, blob: Blob, content: bytes, limits: Limits) -> Snapshot:
+def _decoded(
+    name: str, definition: ReferenceSection, blob: Blob, content: bytes, limits: DecodingLimits
+) -> TableVersion:
     """Decode the table in a file; every row must be readable."""
     form = definition.file_format(blob.name, limits)
     bodies = rows_of(content, form)
@@ -408,8 +410,8 @@ def _decoded(name: str, definition: ReferenceSection, blob: Blob, content: bytes
             f"reference data '{name}': row {row + 1} of {blob.name} cannot be used: {problem.message}: {text!r}"
         )
     if isinstance(bodies, TableBodies):
-        return Snapshot((content,), format=form)
-    return Snapshot(tuple(bodies))
+        return TableVersion((content,), format=form)
+    return TableVersion(tuple(bodies))
 
 
 def _digest(content: bytes) -> str:

@@ -45,7 +45,7 @@ _UNREADABLE = (ValueError, TypeError, IndexError, EOFError, KeyError, OverflowEr
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaRegistry:
+class RemoteRegistry:
     """A registry.
 
     Attributes:
@@ -192,7 +192,7 @@ def _path(name: int | str) -> str:
 
 
 @lru_cache(maxsize=1_000)
-def _schema(registry: SchemaRegistry, name: int | str) -> Any | None:
+def _schema(registry: RemoteRegistry, name: int | str) -> Any | None:
     found = registry.fetched(_path(name))
     if found is None:
         return None
@@ -232,7 +232,7 @@ _MOST_MESSAGES = 10_000
 
 
 @lru_cache(maxsize=1_000)
-def _message_reader(registry: SchemaRegistry, name: int | str, path: tuple[int, ...]) -> ProtobufDeserializer | None:
+def _message_reader(registry: RemoteRegistry, name: int | str, path: tuple[int, ...]) -> ProtobufDeserializer | None:
     """Return what reads a message of a schema; None if the registry has no such schema, or it no such message."""
     found = registry.fetched(f"{_path(name)}?format=serialized")
     if found is None or found.get("schemaType") != "PROTOBUF":
@@ -247,7 +247,7 @@ def _message_reader(registry: SchemaRegistry, name: int | str, path: tuple[int, 
 
 
 def _referenced(
-    registry: SchemaRegistry, found: Any, seen: set[tuple[str, int]], query: str = ""
+    registry: RemoteRegistry, found: Any, seen: set[tuple[str, int]], query: str = ""
 ) -> Iterator[tuple[str, str]]:
     """Yield the schemas that one refers to, by what it calls them, each after those that it refers to itself."""
     for one in found.get("references") or ():
@@ -278,7 +278,7 @@ class RegistrySettings(StreamInput):
     schema_registry_username: Public | None = Field(default=None, description="for signing in to the registry")
     schema_registry_password: Secret | None = Field(default=None, description="for signing in to the registry")
 
-    def registry(self, connection_string: str | None = None) -> SchemaRegistry | None:
+    def registry(self, connection_string: str | None = None) -> RemoteRegistry | None:
         """Return the registry, None without one.
 
         Args:
@@ -292,7 +292,7 @@ class RegistrySettings(StreamInput):
             user = f"{self.schema_registry_username}:{self.schema_registry_password or ''}"
         elif connection_string is not None and _is_same_host(address, connection_string):
             user = f"$ConnectionString:{connection_string}"
-        return SchemaRegistry(address, user)
+        return RemoteRegistry(address, user)
 
 
 def _is_same_host(address: str, connection_string: str) -> bool:

@@ -30,9 +30,9 @@ from pydantic import Field, model_validator
 from tidegate import outbound
 from tidegate.blobs import Blob, BlobError
 from tidegate.connectors.inputs.kinds import INPUTS
-from tidegate.connectors.inputs.reference import ReferenceSection, ReferenceTables
+from tidegate.connectors.inputs.reference import ReferenceFiles, ReferenceSection
 from tidegate.connectors.model.section import Public, Secret
-from tidegate.engine import JSON, Format, Limits
+from tidegate.engine import JSON, DecodingLimits, Format
 from tidegate.ordering import TICKS_PER_SECOND, format_time
 
 Row = dict[str, Any]
@@ -87,10 +87,10 @@ class SqlReferenceInput(ReferenceSection):
     def is_fixed(self) -> bool:
         return self.refresh == "never"
 
-    def open_tables(self) -> ReferenceTables:
+    def open_tables(self) -> ReferenceFiles:
         return SqlTables(self)
 
-    def file_format(self, name: str, limits: Limits) -> Format:
+    def file_format(self, name: str, limits: DecodingLimits) -> Format:
         return JSON
 
 

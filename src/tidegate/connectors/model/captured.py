@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tidegate.client.event import PARTITION_KEY, PUBLISHER, Details, details_with
 from tidegate.client.event_json import from_json
 from tidegate.connectors.model.errors import InputError
-from tidegate.engine import DEFAULT_LIMITS, Limits
+from tidegate.engine import DEFAULT_LIMITS, DecodingLimits
 from tidegate.engine.decoding.avro import read_container
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.ordering import TICKS_PER_MILLISECOND
@@ -62,7 +62,7 @@ class CapturedFile:
     messages: CapturedMessages
 
 
-def captured_file(content: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> CapturedFile:
+def captured_file(content: bytes, name: str, limits: DecodingLimits = DEFAULT_LIMITS) -> CapturedFile:
     """Read the events of a file.
 
     Raises:

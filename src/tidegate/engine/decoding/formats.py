@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
-from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
+from tidegate.engine.decoding.limits import DEFAULT_LIMITS, DecodingLimits
 from tidegate.extensions import import_modules, load_group
 
 Compression = Literal["none", "gzip", "deflate"]
@@ -44,7 +44,7 @@ class Format:
     columns: tuple[str, ...] = ()
     encoding: str = "utf-8"
     compression: Compression = "none"
-    limits: Limits = field(default=DEFAULT_LIMITS)
+    limits: DecodingLimits = field(default=DEFAULT_LIMITS)
     deserializer: Deserializer | None = None
 
     @property

@@ -37,7 +37,7 @@ from tidegate.engine.decoding.decoded import (
     value_problem,
 )
 from tidegate.engine.decoding.formats import FORMATS, BodyDecoder, Format, FormatKind, Unreadable
-from tidegate.engine.decoding.limits import DEFAULT_LIMITS, BatchBudget, Limits
+from tidegate.engine.decoding.limits import DEFAULT_LIMITS, BatchBudget, DecodingLimits
 from tidegate.engine.decoding.table_formats import problems_of
 from tidegate.engine.decoding.tables import TableBodies
 from tidegate.engine.values.budget import may_hold_too_many
@@ -68,7 +68,7 @@ class _Name:
 class Decoder:
     """Decodes batches of one input; keep one for the lifetime of a task."""
 
-    def __init__(self, wanted: Wanted, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, wanted: Wanted, limits: DecodingLimits = DEFAULT_LIMITS) -> None:
         self._wanted = wanted
         self._limits = limits
         paths = list(wanted.paths) + [(name,) for name, _ in wanted.declared or ()]

@@ -27,7 +27,7 @@ class ContentLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DecodingLimits:
     """Limits of decoding. Anything beyond them is an Input Deserialization Error of that event or file.
 
     Attributes:
@@ -55,7 +55,7 @@ class Limits:
         return ContentLimits(self.depth, self.file_bytes, self.rows, VALUES_A_BYTE * self.file_bytes)
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = DecodingLimits()
 
 BATCH_BYTES = 16 << 20
 BATCH_ROWS = 400_000

@@ -25,7 +25,7 @@ from tidegate.engine.expressions.relations import is_local, streams_of
 from tidegate.engine.program.operators import lower_first, operator_of, operator_relations
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
-from tidegate.engine.stateful.reference import ReferenceTables, Snapshot
+from tidegate.engine.stateful.reference import ReferenceTables, TableVersion
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
 from tidegate.engine.substreams.separation import components, joins_streams, keyed_by_substreams
 from tidegate.engine.windows.panes_operator import PanesOperator
@@ -102,7 +102,7 @@ class Program:
     def __init__(
         self,
         query: plan.Query,
-        reference: Mapping[str, Sequence[Snapshot]],
+        reference: Mapping[str, Sequence[TableVersion]],
         functions: registered.Functions,
         *,
         for_shards: bool = False,
@@ -160,7 +160,7 @@ class Program:
     def prepare(
         cls,
         query: plan.Query,
-        reference: Mapping[str, Sequence[Snapshot]] | None = None,
+        reference: Mapping[str, Sequence[TableVersion]] | None = None,
         functions: registered.Functions | None = None,
     ) -> Program:
         """Compile a query, with the snapshots of its reference data and registered functions by name.
@@ -170,7 +170,7 @@ class Program:
         """
         return cls(query, reference or {}, functions or {})
 
-    def with_reference(self, reference: Mapping[str, Sequence[Snapshot]]) -> Program:
+    def with_reference(self, reference: Mapping[str, Sequence[TableVersion]]) -> Program:
         """Return the same query with other snapshots; both programs understand each other's state."""
         return Program(self.query, reference, self.functions, for_shards=self.for_shards)
 
@@ -281,6 +281,9 @@ def _columns_of_keys(relation: plan.Relation) -> tuple[plan.Column, ...]:
 
 
 def _unpickled(
-    query: plan.Query, reference: Mapping[str, Sequence[Snapshot]], functions: registered.Functions, for_shards: bool
+    query: plan.Query,
+    reference: Mapping[str, Sequence[TableVersion]],
+    functions: registered.Functions,
+    for_shards: bool,
 ) -> Program:
     return Program(query, reference, functions, for_shards=for_shards)

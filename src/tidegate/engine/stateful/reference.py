@@ -29,7 +29,7 @@ _MOST_PAIRS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableVersion:
     """The content of a table from a time on.
 
     Attributes:
@@ -48,7 +48,7 @@ class ReferenceTables:
 
     def __init__(
         self,
-        tables: Mapping[str, Sequence[Snapshot]],
+        tables: Mapping[str, Sequence[TableVersion]],
         mentions: Sequence[plan.Input],
         wanted: Callable[[str], Wanted],
     ) -> None:

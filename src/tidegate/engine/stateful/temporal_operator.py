@@ -20,8 +20,8 @@ from tidegate.engine.expressions.relations import Failures
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful import analytics
 from tidegate.engine.stateful.analytics.earlier_rows import (
+    AnalyticCall,
     AnalyticFunction,
-    Evaluator,
     Past,
     running_ranges,
     still_counted,
@@ -68,7 +68,7 @@ class _Running:
         return still_counted(past.times, past.passing, self._limit, reached)
 
 
-def _evaluator(call: plan.TemporalCall) -> Evaluator:
+def _evaluator(call: plan.TemporalCall) -> AnalyticCall:
     if is_aggregate(call.function):
         return _Running(call)
     if call.function in ANALYTICS:
@@ -82,7 +82,7 @@ class _Memory:
     def __init__(self, partition_by: tuple[plan.Expr, ...], when: plan.Expr | None) -> None:
         self.partition_by: list[Column] = [(key, False) for key in partition_by]
         self.when: Column | None = None if when is None else (when, False)
-        self.calls: dict[int, Evaluator] = {}
+        self.calls: dict[int, AnalyticCall] = {}
 
     def held(self) -> list[Column]:
         """Return the columns that are held."""

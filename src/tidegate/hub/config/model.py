@@ -122,7 +122,7 @@ class EventHubConfig(BaseModel):
         return {"consumer_groups": (), **values} if isinstance(values, dict) else values
 
 
-class Limits(BaseModel):
+class NamespaceLimits(BaseModel):
     """What a namespace takes in and gives out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -168,16 +168,18 @@ class Limits(BaseModel):
                 )
 
 
-class NamespaceConfig(Limits):
+class NamespaceConfig(NamespaceLimits):
     """What a namespace holds at least. Other hubs that its data directory knows stay."""
 
     name: str
     event_hubs: tuple[EventHubConfig, ...] = ()
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> NamespaceLimits:
         """The limits alone."""
-        return Limits(tier=self.tier, throughput_units=self.throughput_units, auto_inflate_to=self.auto_inflate_to)
+        return NamespaceLimits(
+            tier=self.tier, throughput_units=self.throughput_units, auto_inflate_to=self.auto_inflate_to
+        )
 
     @field_validator("event_hubs")
     @classmethod

@@ -36,7 +36,7 @@ class ScriptError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class FunctionScript:
     """A script that defines ``main``, or is an anonymous function, as the service's API has them.
 
     Attributes:
@@ -85,7 +85,7 @@ class _Interrupted(Exception):
         self.reason = reason
 
 
-def check_script(script: Script) -> None:
+def check_script(script: FunctionScript) -> None:
     """Load a script once.
 
     Raises:
@@ -94,7 +94,7 @@ def check_script(script: Script) -> None:
     _Context(script)
 
 
-def run(script: Script, count: int, encode: Encode) -> list[Piece]:
+def run(script: FunctionScript, count: int, encode: Encode) -> list[Piece]:
     """Compute items, and return their results in pieces, in order."""
     pieces: list[Piece] = []
     waiting = [(start, min(start + _MOST_ITEMS, count)) for start in range(0, count, _MOST_ITEMS)][::-1]
@@ -129,7 +129,7 @@ class _Context:
         used: whether it has computed anything.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: FunctionScript) -> None:
         if "\0" in script.source:
             raise ScriptError("it contains a NUL character, so it is no text")
         self.used = False
@@ -181,9 +181,9 @@ class _Context:
 _contexts = threading.local()
 
 
-def _context(script: Script) -> _Context:
+def _context(script: FunctionScript) -> _Context:
     """Return the context of a script in this thread, made on first use."""
-    kept: dict[Script, _Context] = _contexts.__dict__.setdefault("kept", {})
+    kept: dict[FunctionScript, _Context] = _contexts.__dict__.setdefault("kept", {})
     found = kept.get(script)
     if found is None:
         while len(kept) >= _MOST_CONTEXTS:
@@ -192,7 +192,7 @@ def _context(script: Script) -> _Context:
     return found
 
 
-def _forget(script: Script) -> None:
+def _forget(script: FunctionScript) -> None:
     _contexts.kept.pop(script, None)
 
 

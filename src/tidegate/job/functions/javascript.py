@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tidegate.engine.values.vectors import Datetime, Failure, Reason
-from tidegate.job.functions.isolate import Piece, Script, ScriptError, check_script, run
+from tidegate.job.functions.isolate import FunctionScript, Piece, ScriptError, check_script, run
 from tidegate.ordering import TICKS_PER_MILLISECOND
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
 
@@ -71,8 +71,8 @@ class JavaScriptFunction:
         return ("javascript", self.source)
 
     @property
-    def _script(self) -> Script:
-        return Script(self.source, aggregate=False)
+    def _script(self) -> FunctionScript:
+        return FunctionScript(self.source, aggregate=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ class JavaScriptAggregate:
         return ("javascript aggregate", self.source)
 
     @property
-    def _script(self) -> Script:
-        return Script(self.source, aggregate=True)
+    def _script(self) -> FunctionScript:
+        return FunctionScript(self.source, aggregate=True)
 
 
 def _only_dates(column: Sequence[Any]) -> bool:

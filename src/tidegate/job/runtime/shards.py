@@ -33,7 +33,7 @@ from tidegate.ordering import END_OF_TIME, Policy
 
 
 @dataclass(slots=True)
-class Delivery:
+class ShardInput:
     """What a place sends to a shard.
 
     Attributes:
@@ -68,11 +68,11 @@ class ShardReport:
 
 def deliveries_of_task(
     sender: int, results: Sequence[RangeResult], program: Program, sharding: Sharding
-) -> tuple[list[RangeResult], list[Delivery]]:
+) -> tuple[list[RangeResult], list[ShardInput]]:
     """Divide the results of a task; return them without partial results, and a delivery for each shard."""
     divider = Divider(program, sharding)
     reached = {(result.input, result.partition): result.settled for result in results}
-    deliveries = [Delivery(sender, reached) for _ in range(sharding.shards)]
+    deliveries = [ShardInput(sender, reached) for _ in range(sharding.shards)]
     for result in sorted(results, key=lambda one: (one.input, one.partition)):
         for partial in result.partials:
             for (level, shard), part in divider.divide(partial).items():
@@ -90,8 +90,8 @@ def run_shard(
     place: tuple[int, int],
     sharding: Sharding,
     order: StepOrder,
-    deliveries: Sequence[Delivery],
-) -> tuple[ShardReport, list[Delivery]]:
+    deliveries: Sequence[ShardInput],
+) -> tuple[ShardReport, list[ShardInput]]:
     """Run a shard's part of a step.
 
     Args:
@@ -123,8 +123,8 @@ def preview_shard(
     place: tuple[int, int],
     sharding: Sharding,
     order: StepOrder,
-    deliveries: Sequence[Delivery],
-) -> tuple[list[ResultRows], list[Delivery]]:
+    deliveries: Sequence[ShardInput],
+) -> tuple[list[ResultRows], list[ShardInput]]:
     """Emit all that a shard has, as if the inputs ended here; its state is of no use afterwards.
 
     Args:
@@ -146,7 +146,7 @@ def preview_shard(
     return rows, _passed_on(keyed, place, sharding, {}, inbox)
 
 
-def _received(inbox: Sequence[Delivery], sides: frozenset[Side]) -> Mapping[Side, Frame]:
+def _received(inbox: Sequence[ShardInput], sides: frozenset[Side]) -> Mapping[Side, Frame]:
     frames: dict[Side, list[Frame]] = {}
     for one in inbox:
         for side, pieces in one.frames.items():
@@ -160,11 +160,11 @@ def _passed_on(
     place: tuple[int, int],
     sharding: Sharding,
     reached: dict[Timeline, Reached],
-    inbox: Sequence[Delivery],
-) -> list[Delivery]:
+    inbox: Sequence[ShardInput],
+) -> list[ShardInput]:
     """Return what goes to the next level: new rows by their keys. What is for higher levels stays in its shard."""
     level, shard = place
-    deliveries = [Delivery(shard, reached) for _ in range(sharding.shards)]
+    deliveries = [ShardInput(shard, reached) for _ in range(sharding.shards)]
     mine = deliveries[shard]
     part = sharding.part(keyed.program, level)
     for one in inbox:

@@ -30,7 +30,7 @@ from tidegate.connectors.model.metrics import (
     RUNTIME_ERRORS,
     add,
 )
-from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, TableVersion, UnsupportedQuery
 from tidegate.job.config.definition import function_definitions
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.prepare.functions import check_calls, registered_functions
@@ -238,7 +238,7 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
         catalog=CATALOG,
     )
     check_calls(query, functions)
-    tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
+    tables = {name: [TableVersion((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
     program = Program.prepare(query, tables, functions)
     given = {name.lower(): log for name, log in case.logs().items()}
     missing = list(

@@ -34,7 +34,7 @@ class Series:
 Produce = Callable[[Series], str]
 
 
-class EventTemplate:
+class PlaceholderText:
     """A text with placeholders, read once and filled for each event."""
 
     def __init__(self, text: str) -> None:

@@ -18,7 +18,7 @@ from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import ArgumentError, HubError, NotFound, QuotaExceeded, ServerBusy
 from tidegate.hub.namespace import Namespace, Publisher
-from tidegate.portal.events.placeholders import EventTemplate, Series
+from tidegate.portal.events.placeholders import PlaceholderText, Series
 from tidegate.portal.web.handling import integer_of, text_of
 from tidegate.portal.web.rendering import iso_of_ms
 from tidegate.server.context.completions import Completions
@@ -52,9 +52,9 @@ class Composition:
         if not isinstance(request, dict):
             raise ArgumentError("expected a JSON object")
         self.partition = text_of(request, "partition")
-        self._body = EventTemplate(text_of(request, "body"))
+        self._body = PlaceholderText(text_of(request, "body"))
         self._content_type = text_of(request, "contentType").strip()
-        self._key = EventTemplate(text_of(request, "partitionKey"))
+        self._key = PlaceholderText(text_of(request, "partitionKey"))
         if self.partition and not (self._key.is_constant and not text_of(request, "partitionKey")):
             raise ArgumentError("a partition key chooses the partition: give one of them, not both")
         properties = request.get("properties", [])
@@ -112,13 +112,13 @@ def repeat_of(request: Any) -> int:
     return integer_of(request, "repeat", 1, 1, MAX_REPEAT)
 
 
-def _property(entry: Any) -> tuple[str, str, EventTemplate]:
+def _property(entry: Any) -> tuple[str, str, PlaceholderText]:
     name, kind = text_of(entry, "name").strip(), text_of(entry, "type", "text")
     if not name:
         raise ArgumentError("properties: every property needs a name")
     if kind not in ("text", "number", "boolean"):
         raise ArgumentError(f"property {name!r}: the type is text, number or boolean, not {kind[:40]!r}")
-    return name, kind, EventTemplate(text_of(entry, "value"))
+    return name, kind, PlaceholderText(text_of(entry, "value"))
 
 
 def _typed(name: str, kind: str, text: str) -> str | int | float | bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.portal.jobs.descriptions import parsed
 from tidegate.portal.web.rendering import natural
-from tidegate.service import EVENTS_READ, Jobs, QueryVersion, Resolution, Sample, Thinning
+from tidegate.service import EVENTS_READ, Jobs, QueryPeriod, Resolution, Sample, Thinning
 
 _DELAY = "Watermark Delay"
 GAUGES = frozenset({_DELAY, "Backlogged Input Events"})
@@ -100,7 +100,7 @@ def partition_series(jobs: Jobs, name: str, range_name: str, after_s: float, now
     }
 
 
-def query_changes(versions: Sequence[QueryVersion], after_s: float) -> list[float]:
+def query_changes(versions: Sequence[QueryPeriod], after_s: float) -> list[float]:
     """Return when a job's query was replaced, in Unix seconds; its first query replaced nothing."""
     changes = [when.timestamp() for one in versions[1:] if (when := parsed(one.since)) is not None]
     return [at_s for at_s in changes if at_s > after_s]

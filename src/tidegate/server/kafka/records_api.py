@@ -18,9 +18,9 @@ from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Message, RequestHeader
 from tidegate.kafka.records import (
     BatchError,
-    BatchTooLarge,
     OldMagic,
     RecordBatch,
+    RecordsTooLarge,
     UnknownCompression,
     decode,
     parse_batches,
@@ -45,7 +45,7 @@ _ID_MARK = "\0"
 _LATEST, _EARLIEST, _LATEST_TIME, _EARLIEST_LOCAL = -1, -2, -3, -4
 _ERRORS_OF_BATCHES: tuple[tuple[type[BatchError], ErrorCode], ...] = (
     (OldMagic, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    (BatchTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (RecordsTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (UnknownCompression, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     (BatchError, ErrorCode.CORRUPT_MESSAGE),
 )

@@ -50,7 +50,7 @@ _IGNORED = frozenset(
 """Settings that mean nothing here: clients that give them are not refused."""
 
 
-class Operation(IntEnum):
+class SettingOperation(IntEnum):
     """What IncrementalAlterConfigs does to a setting, by the protocol's numbers."""
 
     SET = 0
@@ -115,11 +115,11 @@ def change(hub: EventHub, settings: Iterable[Message]) -> dict[str, object]:
     for one in settings:
         if one.name in wanted:
             raise Refused(ErrorCode.INVALID_REQUEST, f"the request names {one.name} twice")
-        if one.config_operation == Operation.SET:
+        if one.config_operation == SettingOperation.SET:
             if one.value is None:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{one.name} has no value")
             wanted[one.name] = one.value
-        elif one.config_operation == Operation.DELETE:
+        elif one.config_operation == SettingOperation.DELETE:
             wanted[one.name] = None
         else:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} can be set or deleted, not appended to")

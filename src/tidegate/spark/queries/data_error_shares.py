@@ -44,7 +44,7 @@ class DataErrorShares:
         return min(self.warning, self.stop) < 1
 
 
-class DataErrorCount:
+class TimelineErrors:
     """Counts the data errors of a timeline by kind."""
 
     def __init__(self, timeline: Timeline, shares: DataErrorShares) -> None:

@@ -33,7 +33,7 @@ from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.engine import Program, TaskSide
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, ScanSummary
-from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, Layout
+from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, RowLayout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
 from tidegate.spark.queries.parcels import Beginning, TimelineRun, rows_of, rows_of_task
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, rows_of_group
@@ -81,7 +81,7 @@ class Share:
         """The largest key that there may be."""
         return self.group.high if self.upto is None else min(self.group.high, self.upto)
 
-    def rows(self, columns: Sequence[FileColumn], layout: Layout) -> pa.Table:
+    def rows(self, columns: Sequence[FileColumn], layout: RowLayout) -> pa.Table:
         """Read the rows.
 
         Raises:
@@ -115,7 +115,7 @@ Part = tuple[Share, ...]
 
 
 def chunks_of(
-    part: Part, columns: Sequence[FileColumn], layout: Layout, fewest_rows: int = _CHUNK_ROWS
+    part: Part, columns: Sequence[FileColumn], layout: RowLayout, fewest_rows: int = _CHUNK_ROWS
 ) -> Iterator[pa.Table]:
     """Yield the rows of a part, some at a time: of each partition, those with smaller keys first.
 
@@ -230,7 +230,7 @@ class Times:
         bounded: the columns in the files of the events' times and arrivals, if nothing else decides; else None.
     """
 
-    layout: Layout
+    layout: RowLayout
     columns: tuple[FileColumn, ...]
     paths: tuple[tuple[str, ...], ...]
     bounded: tuple[str, str] | None = None
@@ -386,7 +386,7 @@ class PartPlace:
 
     query: QueryOnShards
     name: str
-    layout: Layout
+    layout: RowLayout
     columns: tuple[FileColumn, ...]
     parts: tuple[Part, ...]
 
@@ -467,7 +467,7 @@ class PartRun:
 
 
 def places_for(
-    layout: Layout, files: ParquetFiles, query: QueryOnShards, name: str, tasks: int
+    layout: RowLayout, files: ParquetFiles, query: QueryOnShards, name: str, tasks: int
 ) -> tuple[SummaryPlace, PartPlace] | None:
     """Return what sums up and reads the parts of files; None if they are not in order, or the query does not allow it.
 
@@ -507,7 +507,7 @@ def places_for(
     return SummaryPlace(query, name, times, parts), PartPlace(query, name, layout, files.columns, parts)
 
 
-def _bounded(layout: Layout, files: ParquetFiles, by: plan.Expr | None) -> tuple[str, str] | None:
+def _bounded(layout: RowLayout, files: ParquetFiles, by: plan.Expr | None) -> tuple[str, str] | None:
     """Return `Times.bounded`. Events that are numbered as they come have to be counted."""
     if not layout.numbered or layout.fields is None:
         return None

@@ -263,7 +263,7 @@ def _type_of(frame: DataFrame, named: Named, what: str) -> types.DataType:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """The columns of rows that are sent to tasks: partition, arrival, number; then the body, or a column a field.
 
     Attributes:
@@ -467,7 +467,7 @@ def partitions_in(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator
 
 def columns_for(
     found: EventsOfFrame, name: str, need: Need, *, whole: bool = False
-) -> tuple[list[Column], list[Column], Layout]:
+) -> tuple[list[Column], list[Column], RowLayout]:
     """Return the columns that tasks need of a DataFrame, those by which they are sorted, and the layout.
 
     Args:
@@ -504,10 +504,10 @@ def columns_for(
     body_format = _OF_COLUMNS if found.body is None else found.format
     ordered = found.order is not None
     arrow_order = _arrow_order(found, selected, content, numbered)
-    return selected, order, Layout(name, fields, numbered, details, body_format, added, ordered, arrow_order)
+    return selected, order, RowLayout(name, fields, numbered, details, body_format, added, ordered, arrow_order)
 
 
-def for_runs(found: EventsOfFrame, selected: Sequence[Column], layout: Layout) -> list[Column]:
+def for_runs(found: EventsOfFrame, selected: Sequence[Column], layout: RowLayout) -> list[Column]:
     """Return the columns of `columns_for` without those that say nothing, and with the partition as it is."""
     kept = [] if found.partition is None else [column_of(found.partition).alias("partition")]
     return [*kept, selected[1], *(selected[2:3] if layout.numbered else ()), *selected[3:]]
@@ -516,7 +516,7 @@ def for_runs(found: EventsOfFrame, selected: Sequence[Column], layout: Layout) -
 def _arrow_order(
     found: EventsOfFrame, selected: Sequence[Column], content: Sequence[str], numbered: bool
 ) -> tuple[str, ...] | None:
-    """Return `Layout.order`."""
+    """Return `RowLayout.order`."""
     if found.order is not None:
         return ("number",) if numbered else None
     schema = found.frame.select(*selected).schema

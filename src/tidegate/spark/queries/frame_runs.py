@@ -22,7 +22,7 @@ from pyspark import TaskContext
 
 from tidegate.connectors.model.events import Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
-from tidegate.spark.queries.frame_events import NO_PARTITION, ArrivalOrder, Layout, partitions_in
+from tidegate.spark.queries.frame_events import NO_PARTITION, ArrivalOrder, RowLayout, partitions_in
 from tidegate.spark.queries.parcels import pieces_of, rows_of_task
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -60,7 +60,7 @@ class RunsPlace:
         labels: by which Spark gives each partition of the DataFrame one of its own.
     """
 
-    layout: Layout
+    layout: RowLayout
     labels: tuple[int, ...]
 
     @property
@@ -93,7 +93,7 @@ class RunsPlace:
         return self.labels[(int(partition) if plain else zlib.crc32(partition.encode())) % len(self.labels)]
 
 
-def runs_of(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[tuple[str, int, pa.Table]]:
+def runs_of(batches: Iterator[pa.RecordBatch], layout: RowLayout) -> Iterator[tuple[str, int, pa.Table]]:
     """Yield runs, each with its partition and the key of its first row.
 
     Raises:
@@ -112,7 +112,7 @@ def runs_of(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[tuple
 
 
 def merged_runs(
-    batches: Iterator[pa.RecordBatch], layout: Layout, most_rows: int = RUN_ROWS
+    batches: Iterator[pa.RecordBatch], layout: RowLayout, most_rows: int = RUN_ROWS
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the rows of sorted runs by partition and in order, at most ``most_rows`` at a time."""
     for partition, runs in groupby(_runs_in(batches), key=lambda run: run[0]):
@@ -140,7 +140,7 @@ class SortedRows:
         arrived_before: ticks; the first that arrived then or later is the first that no longer does.
     """
 
-    layout: Layout
+    layout: RowLayout
     in_runs: bool = True
     arrived_from: int = NO_TIME
     arrived_before: int = END_OF_TIME
@@ -199,7 +199,7 @@ def _divided(held: Sequence[_Held], key: int) -> tuple[list[_Held], list[_Held]]
     return before, rest
 
 
-def _together(held: Sequence[_Held], layout: Layout, most_rows: int) -> Iterator[pa.Table]:
+def _together(held: Sequence[_Held], layout: RowLayout, most_rows: int) -> Iterator[pa.Table]:
     """Yield the rows of several runs in order."""
     if not held:
         return
@@ -212,7 +212,7 @@ def _together(held: Sequence[_Held], layout: Layout, most_rows: int) -> Iterator
         yield table.slice(first, most_rows)
 
 
-def sorted_by_partition(table: pa.Table, layout: Layout) -> Iterator[tuple[str, pa.Table, Int64Array]]:
+def sorted_by_partition(table: pa.Table, layout: RowLayout) -> Iterator[tuple[str, pa.Table, Int64Array]]:
     """Yield the rows of each partition in order, with their keys.
 
     Raises:
@@ -229,7 +229,7 @@ def sorted_by_partition(table: pa.Table, layout: Layout) -> Iterator[tuple[str, 
         yield names[codes[begin]], content.slice(begin, end - begin), keys[begin:end]
 
 
-def _cut(table: pa.Table, layout: Layout) -> Iterator[tuple[str, int, pa.Table]]:
+def _cut(table: pa.Table, layout: RowLayout) -> Iterator[tuple[str, int, pa.Table]]:
     """Yield the runs of some rows."""
     rows_each = max(1, min(RUN_ROWS, _RUN_BYTES * len(table) // max(1, table.nbytes)))
     for partition, rows, keys in sorted_by_partition(table, layout):
@@ -249,7 +249,7 @@ def _partitions(table: pa.Table) -> tuple[list[str], Int64Array]:
     return distinct, code_of[encoded.indices.to_numpy()]
 
 
-def _order(table: pa.Table, codes: Int64Array | None, keys: Int64Array, layout: Layout) -> Int64Array | None:
+def _order(table: pa.Table, codes: Int64Array | None, keys: Int64Array, layout: RowLayout) -> Int64Array | None:
     """Return the order of rows by partition, key and content; None if they are in it."""
     if len(keys) < 2:
         return None

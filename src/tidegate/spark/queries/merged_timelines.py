@@ -26,7 +26,7 @@ from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.emission import END_OF_LOG, OPEN_END, Reached, Timeline
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import END_OF_TIME, NO_TIME, running_arrival
-from tidegate.spark.queries.frame_events import Layout
+from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import SortedRows, decoded_rows, encoded_rows
 from tidegate.spark.queries.parcels import Found, HeldRange, HistoryRun, Piece, pieces_of, rows_of_task
 from tidegate.spark.queries.shared_query import QueryOnShards
@@ -174,7 +174,7 @@ class MergedPlace:
 
     query: QueryOnShards
     name: str
-    layout: Layout
+    layout: RowLayout
     found: Found
 
     @property

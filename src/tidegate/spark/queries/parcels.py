@@ -30,10 +30,10 @@ from tidegate.connectors.model.metrics import INPUT_EVENTS, DataError
 from tidegate.engine import Program
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.emission import OPEN_END, AnyCarry, Reached, Timeline, reached
-from tidegate.job.runtime.shards import Delivery, deliveries_of_task
+from tidegate.job.runtime.shards import ShardInput, deliveries_of_task
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import DATA_ERRORS, INVALID_TIMESTAMP, NO_TIME, Policy
-from tidegate.spark.queries.data_error_shares import DataErrorCount, place_of
+from tidegate.spark.queries.data_error_shares import TimelineErrors, place_of
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
@@ -73,14 +73,14 @@ class Parcel:
     Attributes:
         sender: a timeline or a shard, as a text that orders senders.
         number: the parcels of a sender count from 0; `HEADER` before them.
-        content: a `Delivery`; of a header, how far timelines have come before their first events.
+        content: a `ShardInput`; of a header, how far timelines have come before their first events.
     """
 
     shard: int
     key: int
     sender: str
     number: int
-    content: Delivery | dict[Timeline, Reached]
+    content: ShardInput | dict[Timeline, Reached]
 
 
 def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
@@ -118,7 +118,7 @@ def _texts(indices: pa.Array, distinct: pa.LargeStringArray) -> pa.LargeStringAr
     return distinct.take(indices)
 
 
-def _packed(content: Delivery | dict[Timeline, Reached]) -> memoryview:
+def _packed(content: ShardInput | dict[Timeline, Reached]) -> memoryview:
     """Pickle what a parcel holds, and compress it to about a third, which is faster than to move it through Java."""
     stream = io.BytesIO()
     _Pickler(stream, protocol=5).dump(content)
@@ -126,9 +126,9 @@ def _packed(content: Delivery | dict[Timeline, Reached]) -> memoryview:
     return memoryview(_SIZE.pack(len(pickled)) + pa.compress(pickled, _CODEC, asbytes=True))
 
 
-def _unpacked(blob: bytes) -> Delivery | dict[Timeline, Reached]:
+def _unpacked(blob: bytes) -> ShardInput | dict[Timeline, Reached]:
     (size,) = _SIZE.unpack_from(blob)
-    content: Delivery | dict[Timeline, Reached] = pickle.loads(
+    content: ShardInput | dict[Timeline, Reached] = pickle.loads(
         pa.decompress(pa.py_buffer(blob)[_SIZE.size :], size, _CODEC)
     )
     return content
@@ -236,7 +236,7 @@ class HistoryRun(ABC, Generic[Runs]):
         if beginning is not None:
             self._carry, self._key, self._number = beginning.carry, beginning.key, beginning.number
         shares = query.data_errors
-        self._data_errors = DataErrorCount(timeline, shares) if shares.counts else None
+        self._data_errors = TimelineErrors(timeline, shares) if shares.counts else None
 
     @property
     def policy(self) -> Policy:

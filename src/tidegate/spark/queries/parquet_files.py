@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, types
 
 from tidegate.connectors.model.errors import InputError
-from tidegate.spark.queries.frame_events import EventsOfFrame, Layout
+from tidegate.spark.queries.frame_events import EventsOfFrame, RowLayout
 from tidegate.spark.queries.frame_runs import RunsPlace
 from tidegate.spark.queries.parcels import rows_of_task
 
@@ -72,7 +72,7 @@ class FileColumn:
     """A column to read.
 
     Attributes:
-        alias: its name in a `Layout`.
+        alias: its name in a `RowLayout`.
         name: its name in the files.
         type: what it is converted to.
     """
@@ -233,7 +233,7 @@ def _check_unchanged(group: RowGroup, file: pq.ParquetFile) -> None:
 # ------------------------------------------------------------------------------------------------------
 
 
-def files_of(found: EventsOfFrame, layout: Layout) -> ParquetFiles | None:
+def files_of(found: EventsOfFrame, layout: RowLayout) -> ParquetFiles | None:
     """Return the files behind a DataFrame; None if Spark has to read them."""
     try:
         names = _names(found, layout)
@@ -250,7 +250,7 @@ def files_of(found: EventsOfFrame, layout: Layout) -> ParquetFiles | None:
     return files if files.groups else None
 
 
-def _names(found: EventsOfFrame, layout: Layout) -> dict[str, str] | None:
+def _names(found: EventsOfFrame, layout: RowLayout) -> dict[str, str] | None:
     """Return the columns of the DataFrame by those of the layout; None if one is an expression."""
     if layout.details:
         return None

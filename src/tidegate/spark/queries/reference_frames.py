@@ -21,9 +21,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions, types
 
 from tidegate.blobs import Blob, BlobError
-from tidegate.connectors.inputs.reference import ReferenceSection, ReferenceTables
+from tidegate.connectors.inputs.reference import ReferenceFiles, ReferenceSection
 from tidegate.connectors.model.errors import JobError
-from tidegate.engine import Format, Limits
+from tidegate.engine import DecodingLimits, Format
 from tidegate.ordering import format_time
 from tidegate.spark.queries.frame_events import column_of, has_map
 
@@ -88,11 +88,11 @@ class FrameSection(ReferenceSection):
     type: Literal["dataframe"] = "dataframe"
     tables: Any
 
-    def open_tables(self) -> ReferenceTables:
+    def open_tables(self) -> ReferenceFiles:
         tables: FrameTables = self.tables
         return tables
 
-    def file_format(self, name: str, limits: Limits) -> Format:
+    def file_format(self, name: str, limits: DecodingLimits) -> Format:
         return Format("parquet", limits=limits)
 
 

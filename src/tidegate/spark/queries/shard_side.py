@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidegate.engine import EmissionRange, ResultRows
 from tidegate.job.runtime.emission import Reached, StepOrder, Timeline
-from tidegate.job.runtime.shards import Delivery, new_shard, run_shard
+from tidegate.job.runtime.shards import ShardInput, new_shard, run_shard
 from tidegate.spark.queries.parcels import HEADER, Parcel, parcels_in, rows_of, rows_of_task
 from tidegate.spark.queries.result_schema import ResultSchema
 from tidegate.spark.queries.shared_query import QueryOnShards
@@ -88,7 +88,7 @@ class ShardRun:
         deliveries = [
             replace(parcel.content, sender=number)
             for number, parcel in enumerate(sorted(turn, key=lambda one: one.sender))
-            if isinstance(parcel.content, Delivery)
+            if isinstance(parcel.content, ShardInput)
         ]
         read = {timeline: at for one in deliveries for timeline, at in one.reached.items()}
         order = self._order(read)

@@ -35,10 +35,10 @@ from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.durable_files import FileDamaged, Files, make_folders, read_checked, write_checked
 from tidegate.ordering import END_OF_TIME
-from tidegate.spark.queries.frame_events import ArrivalOrder, Layout, partitions_in
+from tidegate.spark.queries.frame_events import ArrivalOrder, RowLayout, partitions_in
 from tidegate.spark.queries.frame_runs import merged_runs
 from tidegate.spark.queries.parcels import rows_of_task
-from tidegate.spark.streaming.step_source import Part
+from tidegate.spark.streaming.step_source import StepPart
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
@@ -93,8 +93,8 @@ class SegmentsPlace:
         in_runs: whether rows come in runs (`frame_runs`) or one by one, sorted by Spark.
     """
 
-    layout: Layout
-    kept: Layout
+    layout: RowLayout
+    kept: RowLayout
     folder: str
     batch: int
     in_runs: bool
@@ -157,7 +157,7 @@ class SegmentsRange:
     start: int
     end: int
     folder: str
-    layout: Layout
+    layout: RowLayout
     segments: tuple[Segment, ...]
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
@@ -179,7 +179,7 @@ def _rows_of(folder: str, segment: Segment) -> pa.Table:
     """
     path = Path(folder) / segment.file
     try:
-        return Part(path, segment.offset, segment.length).read()
+        return StepPart(path, segment.offset, segment.length).read()
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(f"cannot read {path}: {error}; restore the checkpoint from a backup") from error
 
@@ -197,7 +197,7 @@ class FrameLog:
         failure: why nothing more is added, although the log is not complete; None if it may be.
     """
 
-    def __init__(self, folder: Path, name: str, columns: str, layout: Layout, *, streaming: bool) -> None:
+    def __init__(self, folder: Path, name: str, columns: str, layout: RowLayout, *, streaming: bool) -> None:
         """Open the log in a folder, or create it, and delete what belongs to no batch.
 
         Args:

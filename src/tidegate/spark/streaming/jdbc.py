@@ -28,7 +28,7 @@ _LONGEST_PAUSE_OF_TRANSACTION_S = 10
 _CANCELLED = "57014"
 
 
-class Database(Protocol):
+class JdbcConnection(Protocol):
     """One connection to a database, without a transaction unless `transaction` is used."""
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -48,7 +48,7 @@ class Database(Protocol):
 
 
 def write_step(
-    database: Database, table: str, owner: str, step: int, columns: Sequence[str], stage: Callable[[str], None]
+    database: JdbcConnection, table: str, owner: str, step: int, columns: Sequence[str], stage: Callable[[str], None]
 ) -> None:
     """Write a step, unless the database has it.
 
@@ -93,7 +93,7 @@ def write_step(
     database.execute(f"UPDATE {steps} SET staging = NULL WHERE query = ?", owner)
 
 
-def create_steps_table(database: Database, steps: str) -> None:
+def create_steps_table(database: JdbcConnection, steps: str) -> None:
     """Create the table of steps."""
     database.execute(
         f"CREATE TABLE {steps} (query VARCHAR({_MOST_NAME}) NOT NULL PRIMARY KEY, step BIGINT NOT NULL, "
@@ -101,7 +101,7 @@ def create_steps_table(database: Database, steps: str) -> None:
     )
 
 
-def _noted(database: Database, steps: str, owner: str) -> tuple[int, str | None]:
+def _noted(database: JdbcConnection, steps: str, owner: str) -> tuple[int, str | None]:
     """Return the step that the database has, -1 if none, and the table of an interrupted attempt."""
     found = database.query(f"SELECT step, staging FROM {steps} WHERE query = ?", owner)
     if not found:

@@ -175,7 +175,7 @@ class QueryControl:
             self._changed.wait_for(lambda: self._caught_up_step > since or self._is_over)
 
 
-class Evaluation:
+class QueryEvaluation:
     """The evaluation of a query, in a thread of its own."""
 
     def __init__(
@@ -321,7 +321,7 @@ class EvaluatedQuery(_StreamingQuery):
     """
 
     outputs: Mapping[str, EvaluatedQuery]
-    _evaluation: Evaluation
+    _evaluation: QueryEvaluation
     _functions: Sequence[UserFunction]
     _watches: Sequence[threading.Thread]
     _was_stopped = False
@@ -478,7 +478,7 @@ class EvaluatedQuery(_StreamingQuery):
 
 def evaluated(
     queries: Mapping[str, Any],
-    evaluation: Evaluation,
+    evaluation: QueryEvaluation,
     functions: Sequence[UserFunction],
     *,
     ends: bool,

@@ -67,7 +67,7 @@ class StepsLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """Rows of a step: an Arrow stream of ``length`` bytes in a file, from ``offset`` on."""
 
     path: Path
@@ -97,7 +97,7 @@ class Plan:
     journal: str
     first: int
     rows: int
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
 
     def encoded(self) -> bytes:
         """Return the content of the plan's file."""
@@ -151,7 +151,7 @@ class StepFolder:
         path = self.plan_path(step)
         try:
             content = json.loads(path.read_bytes())
-            parts = tuple(Part(self.path / name, offset, length) for name, offset, length in content["parts"])
+            parts = tuple(StepPart(self.path / name, offset, length) for name, offset, length in content["parts"])
             return Plan(step, content["journal"], content["first"], content["rows"], parts)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is damaged: {error}; restore the checkpoint from a backup") from error
@@ -249,7 +249,7 @@ class StepSource(DataSource):
 class PartsOfTask(InputPartition):
     """What one task reads."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[StepPart]) -> None:
         super().__init__(None)
         self.parts = parts
 
@@ -335,7 +335,7 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StepsLost: a step is missing, or of another journal.
         """
         self._planned, self._last = int(end["steps"]), end
-        parts: list[Part] = []
+        parts: list[StepPart] = []
         for step in range(int(start["steps"]), self._planned):
             plan = self._read(step)
             if plan.journal != end.get("journal", plan.journal):
@@ -399,10 +399,10 @@ def _after(state: StepState) -> Offset:
     return {"steps": state.steps, "journal": state.journal} if state.steps else {"steps": 0}
 
 
-def in_groups(parts: Sequence[Part], most: int) -> list[list[Part]]:
+def in_groups(parts: Sequence[StepPart], most: int) -> list[list[StepPart]]:
     """Cut parts, in order, into at most so many groups of about the same size."""
     whole, reached = sum(part.length for part in parts), 0
-    groups: dict[int, list[Part]] = {}
+    groups: dict[int, list[StepPart]] = {}
     for part in parts:
         groups.setdefault(min(most - 1, reached * most // max(1, whole)), []).append(part)
         reached += part.length

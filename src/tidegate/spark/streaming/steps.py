@@ -32,7 +32,7 @@ from tidegate.durable_files import Files, replace_file
 from tidegate.engine import ResultRows
 from tidegate.spark.streaming.parts import ArrowEncoder, decoded, encoded, write_durably
 from tidegate.spark.streaming.result_tables import OutputTable
-from tidegate.spark.streaming.step_source import TASK_BYTES, Part, Plan, StepFolder, StepState
+from tidegate.spark.streaming.step_source import TASK_BYTES, Plan, StepFolder, StepPart, StepState
 
 KIND = "spark"
 _MOST_WAITING_BYTES = 64 << 20
@@ -45,7 +45,7 @@ def folder_of(state: Path, output: str) -> Path:
 
 
 @dataclass(slots=True)
-class Delivery:
+class StepDelivery:
     """How the results of an output become steps.
 
     Attributes:
@@ -130,7 +130,7 @@ class StepSection(OutputSection):
         return StepOutput(self.delivery, opening)
 
     def encoder(self) -> Encoder | None:
-        delivery: Delivery = self.delivery
+        delivery: StepDelivery = self.delivery
         if delivery.table is None:
             return _no_bytes
         return None if delivery.table.as_table is None else ArrowEncoder(delivery.table.as_table)
@@ -142,7 +142,7 @@ class StepOutput:
     Its mark has in ``rows`` how many rows the job has computed, and in ``steps`` how many steps are planned.
     """
 
-    def __init__(self, delivery: Delivery, opening: OutputOpening) -> None:
+    def __init__(self, delivery: StepDelivery, opening: OutputOpening) -> None:
         """Open the output at its mark.
 
         Raises:
@@ -164,7 +164,7 @@ class StepOutput:
             raise OutputError(f"cannot use {self._folder.path}: {error.strerror}") from error
         self._left_out = self._rows - self._mark["rows"]
         self._computed = 0
-        self._waiting: list[pa.Table | Part] = []
+        self._waiting: list[pa.Table | StepPart] = []
         self._waiting_rows = 0
 
     def write(self, rows: ResultRows) -> None:
@@ -191,7 +191,7 @@ class StepOutput:
                 continue
             if piece.path not in own:
                 own[piece.path] = self._kept(piece.path)
-            self._waiting.append(Part(own[piece.path], piece.offset, piece.length))
+            self._waiting.append(StepPart(own[piece.path], piece.offset, piece.length))
         self._waiting_rows += len(rows) - decoded_rows
 
     def commit(self) -> Mark:
@@ -275,9 +275,9 @@ class StepOutput:
         self._steps, self._rows = plan.step + 1, plan.first + plan.rows
         self._waiting, self._waiting_rows = [], 0
 
-    def _durable_parts(self) -> tuple[Part, ...]:
+    def _durable_parts(self) -> tuple[StepPart, ...]:
         """Return the accepted rows in files, those of neighbouring tables in one stream."""
-        parts: list[Part] = []
+        parts: list[StepPart] = []
         tables: list[pa.Table] = []
         for one in (*self._waiting, None):
             if isinstance(one, pa.Table):
@@ -293,7 +293,7 @@ class StepOutput:
                 os.fsync(file.fileno())
         return tuple(parts)
 
-    def _written(self, table: pa.Table) -> list[Part]:
+    def _written(self, table: pa.Table) -> list[StepPart]:
         """Write rows to a file durably, in parts that are worth a task each."""
         path = self._folder.new_path(self._steps, "rows")
         count = max(1, -(-table.nbytes // TASK_BYTES))
@@ -301,13 +301,13 @@ class StepOutput:
         contents = [encoded(table.slice(first, rows)) for first in range(0, table.num_rows, rows)]
         write_durably(path, b"".join(contents))
         ends = [*accumulate(content.size for content in contents)]
-        return [Part(path, end - content.size, content.size) for content, end in zip(contents, ends, strict=True)]
+        return [StepPart(path, end - content.size, content.size) for content, end in zip(contents, ends, strict=True)]
 
 
 def _content(piece: EncodedPiece) -> pa.Table:
     if piece.path is None:
         return decoded(piece.content)
-    return Part(piece.path, piece.offset, piece.length).read()
+    return StepPart(piece.path, piece.offset, piece.length).read()
 
 
 def _no_bytes(rows: ResultRows) -> bytes:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, Message
-from tidegate.store.client.connection import Connection, KafkaError, LoginRefused, Refused, TooOld, Unreachable
+from tidegate.store.client.connection import BrokerError, Connection, KafkaError, LoginRefused, TooOld, Unreachable
 from tidegate.store.client.settings import ClientSettings
 
 _logger = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class Cluster:
                     for one in topic.partitions
                 }
             elif topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise Refused(topic.error_code, f"the topic {topic.name}")
+                raise BrokerError(topic.error_code, f"the topic {topic.name}")
 
     async def partitions(self, topic: str) -> Mapping[int, PartitionInfo] | None:
         """Return who has a topic's partitions as of now, None if there is no such topic. Raises KafkaError."""
@@ -225,7 +225,7 @@ class Cluster:
         Args:
             what: What is attempted, for the message of an error.
             timeout_s: When to stop trying.
-            attempt: Returns None, or raises Refused with a code that may pass or Unreachable, if it is to be repeated.
+            attempt: Returns None, or raises BrokerError with a passing code or Unreachable, if it may be repeated.
             topics: The topics whose metadata it needs.
 
         Raises:
@@ -241,7 +241,7 @@ class Cluster:
                     return answer
             except (LoginRefused, TooOld):
                 raise
-            except Refused as error:
+            except BrokerError as error:
                 if error.code not in RETRIABLE:
                     raise
                 last = error
@@ -266,7 +266,7 @@ class Cluster:
             found = await self.list_offsets({where: timestamp_ms})
             result = found.get(where)
             if result is not None and result.error_code:
-                raise Refused(result.error_code, f"{where.topic}/{where.partition}")
+                raise BrokerError(result.error_code, f"{where.topic}/{where.partition}")
             return result
 
         return int((await self.retrying(f"{where.topic}/{where.partition}", timeout_s, attempt, [where.topic])).offset)
@@ -289,7 +289,7 @@ class Cluster:
 
     async def produce(
         self, node: int, batches: Mapping[TopicPartition, bytes], timeout_s: float, *, purpose: str = "produce"
-    ) -> dict[TopicPartition, Produced | Refused]:
+    ) -> dict[TopicPartition, Produced | BrokerError]:
         """Append a record batch to each of some partitions that a broker leads, acknowledged by all in-sync replicas.
 
         Raises Unreachable and other KafkaErrors if the whole request failed; it may have been carried out.
@@ -297,14 +297,14 @@ class Cluster:
         topics = _by_topic(batches, lambda where, batch: {"index": where.partition, "records": batch}, "partition_data")
         values = {"acks": -1, "timeout_ms": int(timeout_s * 1000), "topic_data": topics}
         answer = await self.ask(node, purpose, Api.PRODUCE, values, timeout_s=timeout_s + 2)
-        results: dict[TopicPartition, Produced | Refused] = {}
+        results: dict[TopicPartition, Produced | BrokerError] = {}
         for topic in answer.responses:
             for one in topic.partition_responses:
                 where = TopicPartition(topic.name, one.index)
                 if one.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     results[where] = Produced(-1, -1)
                 elif one.error_code:
-                    results[where] = Refused(one.error_code, f"{topic.name}/{one.index}", one.error_message)
+                    results[where] = BrokerError(one.error_code, f"{topic.name}/{one.index}", one.error_message)
                 else:
                     results[where] = Produced(one.base_offset, one.log_append_time_ms)
         return results
@@ -318,7 +318,7 @@ class Cluster:
         wait_s: float = 0.0,
         max_bytes: int = 1 << 20,
         total_bytes: int = 8 << 20,
-    ) -> dict[TopicPartition, Fetched | Refused]:
+    ) -> dict[TopicPartition, Fetched | BrokerError]:
         """Read some partitions that a broker leads from offsets on. Raises KafkaError if the whole request failed."""
         topics = _by_topic(
             positions,
@@ -337,13 +337,13 @@ class Cluster:
         }
         answer = await self.ask(node, purpose, Api.FETCH, values, timeout_s=wait_s + 10)
         if answer.error_code:
-            raise Refused(answer.error_code, "fetching")
-        found: dict[TopicPartition, Fetched | Refused] = {}
+            raise BrokerError(answer.error_code, "fetching")
+        found: dict[TopicPartition, Fetched | BrokerError] = {}
         for topic in answer.responses:
             for one in topic.partitions:
                 where = TopicPartition(topic.topic, one.partition_index)
                 if one.error_code:
-                    found[where] = Refused(one.error_code, f"{topic.topic}/{one.partition_index}")
+                    found[where] = BrokerError(one.error_code, f"{topic.topic}/{one.partition_index}")
                 else:
                     found[where] = Fetched(one.records or b"", one.high_watermark, one.log_start_offset)
         return found
@@ -359,7 +359,7 @@ class Cluster:
             if leader is None:
                 return None
             found = (await self.fetch(leader, {where: offset}, purpose="read", max_bytes=max_bytes)).get(where)
-            if isinstance(found, Refused):
+            if isinstance(found, BrokerError):
                 raise found
             if found is None:
                 return None
@@ -380,7 +380,7 @@ class Cluster:
             answer = await self.ask(leader, "control", Api.DELETE_RECORDS, {"topics": topics, "timeout_ms": 10_000})
             found: Message = answer.topics[0].partitions[0]
             if found.error_code:
-                raise Refused(found.error_code, f"{where.topic}/{where.partition}")
+                raise BrokerError(found.error_code, f"{where.topic}/{where.partition}")
             return found
 
         what = f"{where.topic}/{where.partition}"
@@ -393,7 +393,7 @@ class Cluster:
             values = {"transactional_id": None, "transaction_timeout_ms": 60_000}
             answer = await self.ask_any(Api.INIT_PRODUCER_ID, values)
             if answer.error_code:
-                raise Refused(answer.error_code, "a producer id")
+                raise BrokerError(answer.error_code, "a producer id")
             return answer
 
         answer = await self.retrying("a producer id", timeout_s, attempt)

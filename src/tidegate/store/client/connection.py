@@ -44,7 +44,7 @@ class LoginRefused(KafkaError):
     """The broker does not accept the credentials or the certificate."""
 
 
-class Refused(KafkaError):
+class BrokerError(KafkaError):
     """A broker answered with an error."""
 
     def __init__(self, code: int, what: str, message: str | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.kafka.messages import Api, Message
 from tidegate.kafka.records import decode, encode, parse_batches
 from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.connection import BrokerError, KafkaError
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.shared import SharedState
 from tidegate.store.kafka.topics import (
@@ -70,7 +70,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClusterFinding:
     """Something that an operator should know. An error breaks a promise or will; a warning weakens one."""
 
     severity: str
@@ -89,15 +89,15 @@ class CheckReport:
     brokers: list[Broker] = field(default_factory=list)
     gateways: dict[str, int] = field(default_factory=dict)
     topics: list[Topic] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ClusterFinding] = field(default_factory=list)
 
     def error(self, what: str) -> None:
         """Note what breaks a promise."""
-        self.findings.append(Finding("error", what))
+        self.findings.append(ClusterFinding("error", what))
 
     def warn(self, what: str) -> None:
         """Note what weakens a promise."""
-        self.findings.append(Finding("warning", what))
+        self.findings.append(ClusterFinding("warning", what))
 
     @property
     def is_sound(self) -> bool:
@@ -206,7 +206,7 @@ async def _create_probe(cluster: Cluster, name: str, nodes: list[int]) -> None:
     }
     answer = (await cluster.ask_any(Api.CREATE_TOPICS, {"topics": [topic], "timeout_ms": 20_000})).topics[0]
     if answer.error_code:
-        raise Refused(answer.error_code, f"creating the topic {name}", answer.error_message)
+        raise BrokerError(answer.error_code, f"creating the topic {name}", answer.error_message)
 
 
 async def _ahead_ms(cluster: Cluster, where: TopicPartition) -> int:
@@ -218,7 +218,7 @@ async def _ahead_ms(cluster: Cluster, where: TopicPartition) -> int:
             return None
         begun_s = time.time()
         result = (await cluster.produce(leader, {where: batch}, 5))[where]
-        if isinstance(result, Refused):
+        if isinstance(result, BrokerError):
             raise result
         return Message(ahead_ms=round(result.append_time_ms - (begun_s + time.time()) * 500))
 

@@ -24,7 +24,7 @@ from tidegate.kafka.messages import Api, Message
 from tidegate.kafka.records import encode
 from tidegate.log import EventBatch, LogError, SegmentReader
 from tidegate.store.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused, Unreachable
+from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.check import SHARED_PREFIX, read_shared_state
 from tidegate.store.kafka.records import encode_messages, read_records
@@ -188,7 +188,7 @@ class StoreCopy:
             if leader is None:
                 return None
             result = (await self._cluster.produce(leader, {where: encoded}, _PRODUCE_TIMEOUT_S))[where]
-            if isinstance(result, Refused):
+            if isinstance(result, BrokerError):
                 raise result
             return Message(offset=result.base_offset)
 
@@ -281,7 +281,7 @@ class StoreCopy:
             answer = await self._ask_coordinator(group, Api.OFFSET_COMMIT, {"group_id": group, "topics": topics}, 8)
             codes = {part.error_code for topic in answer.topics for part in topic.partitions} - {0}
             if codes:
-                raise Refused(codes.pop(), f"committing the offsets of the group {group}")
+                raise BrokerError(codes.pop(), f"committing the offsets of the group {group}")
 
     async def _ask_coordinator(self, group: str, api: Api, values: Mapping[str, object], most: int) -> Message:
         async def attempt() -> Message:
@@ -289,13 +289,13 @@ class StoreCopy:
             answer = await self._cluster.ask_any(Api.FIND_COORDINATOR, find)
             found = answer.coordinators[0] if answer.coordinators else answer
             if found.error_code:
-                raise Refused(found.error_code, f"the coordinator of the group {group}", found.error_message)
+                raise BrokerError(found.error_code, f"the coordinator of the group {group}", found.error_message)
             if found.node_id not in self._cluster.brokers:
                 raise Unreachable(f"the broker {found.node_id}, which coordinates the group {group}, is not known yet")
             told = await self._cluster.ask(found.node_id, "control", api, values, most=most)
             moved = {part.error_code for topic in told.topics for part in topic.partitions} & RETRIABLE
             if moved:
-                raise Refused(moved.pop(), f"the offsets of the group {group}")
+                raise BrokerError(moved.pop(), f"the offsets of the group {group}")
             return told
 
         return await self._cluster.retrying(f"the offsets of the group {group}", _RETRY_FOR_S, attempt)

@@ -40,11 +40,11 @@ from tidegate.log import (
 )
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, Fetched, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.connection import BrokerError, KafkaError
 from tidegate.store.client.settings import address_text
 from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, limited, read_records
 from tidegate.store.kafka.shared import LOST_AFTER_S
-from tidegate.store.kafka.writer import Append, InFlight, Writer, call, notify
+from tidegate.store.kafka.writer import InFlight, QueuedAppend, Writer, call, notify
 
 if TYPE_CHECKING:
     from tidegate.store.kafka.store import KafkaStore
@@ -220,12 +220,12 @@ class KafkaLog:
         """
         if not events:
             raise ValueError("an append needs at least one event")
-        if self.writer.submit(Append(events, on_durable, numbering)):
+        if self.writer.submit(QueuedAppend(events, on_durable, numbering)):
             self._store.wake(self)
 
     def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
         """Store a record batch of a client of Kafka as it came. Otherwise like `append`."""
-        if self.writer.submit(Append((), on_durable, None, batch)):
+        if self.writer.submit(QueuedAppend((), on_durable, None, batch)):
             self._store.wake(self)
 
     def next_batch(self) -> InFlight | None:
@@ -458,7 +458,7 @@ class KafkaLog:
         while True:
             try:
                 fetched = await self._cluster.fetch_one(self.where, offset, max_bytes=max_bytes)
-            except Refused as error:
+            except BrokerError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 begin = await self._cluster.list_offset(self.where, EARLIEST)

@@ -18,7 +18,7 @@ from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import BatchError, parse_batches
 from tidegate.log import EventBatch
 from tidegate.store.client.cluster import EARLIEST, Cluster, Fetched, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused, Unreachable
+from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.log import running_maximum_ms
 from tidegate.store.kafka.records import Stretch, TakeApart, read_records
@@ -154,7 +154,7 @@ class TopicReader:
         while True:
             try:
                 fetched = await self._cluster.fetch_one(where, offset, max_bytes=max_bytes, timeout_s=_ANSWER_WITHIN_S)
-            except Refused as error:
+            except BrokerError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 begin = await self._cluster.list_offset(where, EARLIEST)

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from tidegate.kafka.records import (
     BatchError,
-    Columns,
     RecordBatch,
+    RecordColumns,
     decode,
     encode,
     encode_alike,
@@ -148,7 +148,7 @@ def _from(offset: int, batch: EventBatch) -> Iterator[EventBatch]:
         yield EventBatch(first, batch.enqueued_time_ms, range(first, stop), events)
 
 
-def _runs(columns: Columns) -> Iterator[tuple[int, list[bytes], Marker | None]]:
+def _runs(columns: RecordColumns) -> Iterator[tuple[int, list[bytes], Marker | None]]:
     """Yield the records as runs of consecutive offsets: where a run begins, and its events or its marker."""
     headers = columns.headers
     if headers and isinstance(columns.offsets, range) and headers.count(MESSAGE) == len(headers):

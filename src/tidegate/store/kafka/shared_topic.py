@@ -19,7 +19,7 @@ from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import BatchError, decode, encode, parse_batches
 from tidegate.log import DocumentReplaced, LogError
 from tidegate.store.client.cluster import EARLIEST, LATEST, RETRIABLE, Fetched, Produced, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused, Unreachable
+from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.kafka.shared import BEAT_S, DEAD_AFTER_S, LOST_AFTER_S, SharedState, Verdict
 from tidegate.store.kafka.store import KafkaStore
 from tidegate.store.kafka.topics import SHARED_SETTINGS, check_shared_topic, create_topic, find_topic
@@ -323,7 +323,7 @@ class SharedTopic:
                 compression=Compression.GZIP if len(text or b"") > _COMPRESSED_BYTES else Compression.NONE,
             )
             result = (await self._cluster.produce(node, {self.where: encoded}, 3, purpose="shared"))[self.where]
-            if isinstance(result, Refused):
+            if isinstance(result, BrokerError):
                 raise result
             assert isinstance(result, Produced)
             found[:] = [result.base_offset]
@@ -343,7 +343,7 @@ class SharedTopic:
     async def _follow(self) -> None:
         while True:
             node = self._cluster.leader(self.where)
-            result: Fetched | Refused | None = None
+            result: Fetched | BrokerError | None = None
             with suppress(KafkaError):
                 if node is not None:
                     found = await self._cluster.fetch(
@@ -353,10 +353,10 @@ class SharedTopic:
             if isinstance(result, Fetched):
                 await self._take(result)
                 continue
-            if isinstance(result, Refused) and result.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if isinstance(result, BrokerError) and result.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 with suppress(KafkaError):
                     self._position = await self._cluster.list_offset(self.where, EARLIEST)
-            elif isinstance(result, Refused) and result.code not in RETRIABLE:
+            elif isinstance(result, BrokerError) and result.code not in RETRIABLE:
                 _logger.error("%s cannot be read: %s", self.where.topic, result)
             await asyncio.sleep(0.1)
             with suppress(KafkaError):

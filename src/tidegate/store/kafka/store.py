@@ -22,7 +22,7 @@ from tidegate.kafka.messages import Api
 from tidegate.kafka.records import BatchError
 from tidegate.log import LogError
 from tidegate.store.client.cluster import LATEST, RETRIABLE, Cluster, Fetched, Produced, TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused, Unreachable
+from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.log import KafkaLog
 
@@ -142,7 +142,7 @@ class KafkaStore:
         values = {"topics": [{"name": where.topic, "partition_indexes": [where.partition]}]}
         answer = (await self.cluster.ask(node, "control", Api.DESCRIBE_PRODUCERS, values)).topics[0].partitions[0]
         if answer.error_code:
-            raise Refused(answer.error_code, f"{where.topic}/{where.partition}", answer.error_message)
+            raise BrokerError(answer.error_code, f"{where.topic}/{where.partition}", answer.error_message)
         for one in answer.active_producers:
             if one.producer_id == producer_id:
                 return one.producer_epoch, one.last_sequence
@@ -213,7 +213,7 @@ class KafkaStore:
             if not batches:
                 continue
             try:
-                results: Mapping[TopicPartition, Produced | Refused] = await self.cluster.produce(
+                results: Mapping[TopicPartition, Produced | BrokerError] = await self.cluster.produce(
                     node, batches, _PRODUCE_TIMEOUT_S
                 )
             except KafkaError as error:
@@ -228,7 +228,7 @@ class KafkaStore:
         assert sent is not None
         if isinstance(result, Produced):
             log.acknowledged(*result)
-        elif not isinstance(result, Refused) or result.code in RETRIABLE:
+        elif not isinstance(result, BrokerError) or result.code in RETRIABLE:
             self._rehome(log, result)
             return
         elif not sent.is_own and await self._is_known(log, result):
@@ -243,7 +243,7 @@ class KafkaStore:
             await self._renew_producer()
         self._send_soon(log)
 
-    async def _is_known(self, log: KafkaLog, error: Refused) -> bool:
+    async def _is_known(self, log: KafkaLog, error: BrokerError) -> bool:
         """Return whether a numbered batch that was refused for its numbers is older than what is stored.
 
         A broker remembers the last five batches of a producer; an older duplicate is out of order for it.
@@ -336,7 +336,7 @@ class KafkaStore:
             try:
                 found = await self.cluster.fetch(node, positions, purpose="follow", wait_s=_FOLLOW_WAIT_S)
             except KafkaError as error:
-                found = dict.fromkeys(positions, Refused(ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
+                found = dict.fromkeys(positions, BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
             is_well = True
             for where, result in found.items():
                 is_well = await self._take(logs[where], positions[where], result) and is_well
@@ -348,10 +348,10 @@ class KafkaStore:
                 for log in logs.values():
                     self._follow_soon(log)  # another broker may lead it now
 
-    async def _take(self, log: KafkaLog, offset: int, result: Fetched | Refused) -> bool:
+    async def _take(self, log: KafkaLog, offset: int, result: Fetched | BrokerError) -> bool:
         """Take what was found at the end of a log, and return whether it could be read."""
         try:
-            if isinstance(result, Refused):
+            if isinstance(result, BrokerError):
                 if result.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     await log.locate()
                     return True

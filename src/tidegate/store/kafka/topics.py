@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, Message
 from tidegate.store.client.cluster import Cluster, topic_id
-from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.connection import BrokerError, KafkaError
 
 _logger = logging.getLogger(__name__)
 REPLICATION = 3
@@ -60,7 +60,7 @@ async def _described(cluster: Cluster, name: str) -> Message | None:
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     if topic.error_code:
-        raise Refused(topic.error_code, f"the topic {name}")
+        raise BrokerError(topic.error_code, f"the topic {name}")
     return topic
 
 
@@ -72,7 +72,7 @@ async def find_topic(cluster: Cluster, name: str) -> TopicFacts | None:
     values = {"resources": [{"resource_type": _TOPIC, "resource_name": name, "configuration_keys": None}]}
     described = (await cluster.ask_any(Api.DESCRIBE_CONFIGS, values)).results[0]
     if described.error_code:
-        raise Refused(described.error_code, f"the settings of the topic {name}", described.error_message)
+        raise BrokerError(described.error_code, f"the settings of the topic {name}", described.error_message)
     return TopicFacts(
         topic_id(topic),
         len(topic.partitions),
@@ -129,7 +129,7 @@ async def create_topic(cluster: Cluster, name: str, partitions: int, settings: M
     async def attempt() -> Message | None:
         answer: Message = (await cluster.ask_any(Api.CREATE_TOPICS, values)).topics[0]
         if answer.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise Refused(answer.error_code, f"creating the topic {name}", answer.error_message)
+            raise BrokerError(answer.error_code, f"creating the topic {name}", answer.error_message)
         return answer
 
     answer = await cluster.retrying(f"creating the topic {name}", 30, attempt)
@@ -200,7 +200,7 @@ async def alter_topic(cluster: Cluster, name: str, settings: Mapping[str, str]) 
     resource = {"resource_type": _TOPIC, "resource_name": name, "configs": configs}
     answer = (await cluster.ask_any(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource]})).responses[0]
     if answer.error_code:
-        raise Refused(answer.error_code, f"changing the topic {name}", answer.error_message)
+        raise BrokerError(answer.error_code, f"changing the topic {name}", answer.error_message)
 
 
 async def add_partitions(cluster: Cluster, name: str, count: int) -> None:
@@ -208,7 +208,7 @@ async def add_partitions(cluster: Cluster, name: str, count: int) -> None:
     values = {"topics": [{"name": name, "count": count, "assignments": None}], "timeout_ms": 20_000}
     answer = (await cluster.ask_any(Api.CREATE_PARTITIONS, values)).results[0]
     if answer.error_code:
-        raise Refused(answer.error_code, f"adding partitions to the topic {name}", answer.error_message)
+        raise BrokerError(answer.error_code, f"adding partitions to the topic {name}", answer.error_message)
 
 
 async def delete_topic(cluster: Cluster, name: str) -> None:
@@ -216,4 +216,4 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
     answer = await cluster.ask_any(Api.DELETE_TOPICS, {"topic_names": [name], "timeout_ms": 20_000})
     code = answer.responses[0].error_code
     if code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        raise Refused(code, f"deleting the topic {name}")
+        raise BrokerError(code, f"deleting the topic {name}")

@@ -14,7 +14,7 @@ from tidegate.kafka.records import RecordBatch
 from tidegate.log import Appended, LogClosed, LogError, Numbering, NumbersRefused, WriteFailure
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import TopicPartition
-from tidegate.store.client.connection import KafkaError, Refused
+from tidegate.store.client.connection import BrokerError, KafkaError
 from tidegate.store.kafka.records import Marker, encode_marker, encode_messages
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _MAX_SEQUENCE = 2**31 - 1
 
 
 @dataclass(slots=True)
-class Append:
+class QueuedAppend:
     """Events to be stored atomically, and the callback to notify. A record batch is stored in place of events.
 
     Attributes:
@@ -68,7 +68,7 @@ class InFlight:
     """
 
     encoded: bytes
-    appends: list[Append]
+    appends: list[QueuedAppend]
     deadline_s: float
     is_own: bool
     total: int
@@ -83,7 +83,7 @@ class Writer:
         self._where = where
         self._new_producer = producer
         self._lock = threading.Lock()
-        self._pending: deque[Append] = deque()
+        self._pending: deque[QueuedAppend] = deque()
         self._pending_bytes = 0
         self._producer: tuple[int, int] | None = None
         self._next_number = 0
@@ -101,7 +101,7 @@ class Writer:
         failure = self._failure
         return None if failure is None else WriteFailure(failure[0], failure[1], self.refused_appends, 0)
 
-    def submit(self, append: Append) -> bool:
+    def submit(self, append: QueuedAppend) -> bool:
         """Add an append, and return whether nothing was waiting before it. Raises LogClosed."""
         size = append.size
         with self._lock:
@@ -141,9 +141,9 @@ class Writer:
         self.in_flight = InFlight(encoded, group, deadline_s, is_own, total, events)
         return self.in_flight
 
-    def _take_group(self) -> list[Append]:
+    def _take_group(self) -> list[QueuedAppend]:
         """Take the appends that go into one record batch: all that fit, or one that has a batch of its own."""
-        group: list[Append] = []
+        group: list[QueuedAppend] = []
         size = 0
         pending = self._pending
         while pending:
@@ -198,7 +198,7 @@ class Writer:
         if self._failure is None:
             self._failure = str(error), time.time()
 
-    def _refuse(self, appends: Sequence[Append], reason: str) -> None:
+    def _refuse(self, appends: Sequence[QueuedAppend], reason: str) -> None:
         if self._failure is None and appends:
             self._failure = reason, time.time()
         self.refused_appends += len(appends)
@@ -206,7 +206,7 @@ class Writer:
         for append in appends:
             call(append.on_durable, LogError(f"{where} cannot take events now: {reason}"))
 
-    def refused_numbers(self, error: Refused) -> None:
+    def refused_numbers(self, error: BrokerError) -> None:
         """Report that the numbers of the batch being sent leave a gap or are of an epoch that is over."""
         sent, self.in_flight = self.in_flight, None
         assert sent is not None

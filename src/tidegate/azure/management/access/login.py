@@ -22,7 +22,7 @@ MAX_FORM_BYTES = 16 << 10
 _DEFAULT_SCOPE = "/.default"
 
 
-class LoginRefused(Exception):
+class TokenRefused(Exception):
     """A request for a token that is refused, in the terms of RFC 6749, 5.2."""
 
     def __init__(self, error: str, number: int, description: str) -> None:
@@ -65,18 +65,18 @@ def issue_token(
         form = _form(content)
         client_id, secret = _credentials(form, headers)
         if form.get("grant_type") != "client_credentials":
-            raise LoginRefused(
+            raise TokenRefused(
                 "unsupported_grant_type", 70003, "only service principals log in here: grant_type=client_credentials"
             )
         audience = _audience(form, base_url)
         token = callers.issue_token(client_id, secret, audience, tenant) if client_id and secret else None
         if token is None:
-            raise LoginRefused(
+            raise TokenRefused(
                 "invalid_client",
                 7000215,
                 "Invalid client secret provided, or no such client: `tidegate principal list` shows the clients",
             )
-    except LoginRefused as refused:
+    except TokenRefused as refused:
         return refused.answer(datetime.now(UTC)), client_id[:128]
     body: dict[str, Any] = {"token_type": "Bearer", "expires_in": LIFETIME_S, "ext_expires_in": LIFETIME_S}
     if not is_v2:
@@ -90,7 +90,7 @@ def _form(content: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(content.decode("utf-8"), max_num_fields=50, errors="strict"))
     except ValueError:
-        raise LoginRefused("invalid_request", 900144, "the body is not a form in UTF-8") from None
+        raise TokenRefused("invalid_request", 900144, "the body is not a form in UTF-8") from None
 
 
 def _credentials(form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[str, str]:
@@ -100,10 +100,10 @@ def _credentials(form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[s
         try:
             client_id, _, secret = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, ValueError):
-            raise LoginRefused("invalid_request", 900144, "the Authorization header is not HTTP Basic") from None
+            raise TokenRefused("invalid_request", 900144, "the Authorization header is not HTTP Basic") from None
         return unquote(client_id), unquote(secret)
     if "client_assertion" in form:
-        raise LoginRefused("invalid_client", 700027, "certificates are not supported here; use a client secret")
+        raise TokenRefused("invalid_client", 700027, "certificates are not supported here; use a client secret")
     return form.get("client_id", ""), form.get("client_secret", "")
 
 
@@ -113,10 +113,10 @@ def _audience(form: Mapping[str, str], base_url: str) -> str:
     asked = form.get(name, "")
     scopes = [scope for scope in asked.split() if scope not in ("openid", "offline_access", "profile")]
     if len(scopes) != 1:
-        raise LoginRefused("invalid_scope", 70011, f"one {name} is needed, such as {base_url}{_DEFAULT_SCOPE}")
+        raise TokenRefused("invalid_scope", 70011, f"one {name} is needed, such as {base_url}{_DEFAULT_SCOPE}")
     audience = scopes[0].removesuffix(_DEFAULT_SCOPE)
     if audience.rstrip("/").lower() not in {*MANAGEMENT_AUDIENCES, *DATA_AUDIENCES, base_url.lower()}:
-        raise LoginRefused(
+        raise TokenRefused(
             "invalid_resource",
             500011,
             f"the resource {audience[:200]!r} is not served here; it is {base_url} or {MANAGEMENT_AUDIENCES[0]}. "

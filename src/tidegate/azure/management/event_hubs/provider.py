@@ -32,7 +32,7 @@ from tidegate.azure.management.manager.resource_groups import ResourceGroups, ti
 from tidegate.azure.management.manager.resource_manager import ResourceKind
 from tidegate.azure.management.manager.subscriptions import check_tags
 from tidegate.hub.capture.description import CaptureDescription
-from tidegate.hub.config import Limits, Tier, check_hub_name
+from tidegate.hub.config import NamespaceLimits, Tier, check_hub_name
 from tidegate.hub.namespace import Namespace
 
 API_VERSIONS = (
@@ -155,7 +155,7 @@ class EventHubProvider:
         self._resource_groups.put_record(key, self._resource_groups.record(key).model_copy(update={"tags": dict(tags)}))
 
     def _limits(self, payload: NamespacePayload) -> dict[str, object]:
-        """Return the changes of limits that a payload asks for, as fields of Limits."""
+        """Return the changes of limits that a payload asks for, as fields of NamespaceLimits."""
         now, changes = self._namespace.limits, dict[str, object]()
         properties = payload.properties
         if payload.sku is not None:
@@ -257,7 +257,7 @@ class EventHubProvider:
         return self._connection_string(rule, rule.primary_key, "").partition(";")[0].removeprefix("Endpoint=") + "/"
 
 
-def _differing(limits: Limits, changes: Mapping[str, object]) -> dict[str, object]:
+def _differing(limits: NamespaceLimits, changes: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in changes.items() if value != getattr(limits, name)}
 
 

@@ -231,7 +231,7 @@ def _longs(numbers: npt.NDArray[np.int64]) -> _Encoded:
     return _Encoded(lengths, digits[np.arange(longest) < lengths[:, None]])
 
 
-class FormatKind(StrEnum):
+class ResultFormat(StrEnum):
     """How results are written."""
 
     JSON = "json"
@@ -249,7 +249,7 @@ class FormatSettings:
         types: of columns, by name in lower case, for Avro and Parquet.
     """
 
-    kind: FormatKind
+    kind: ResultFormat
     array: bool = False
     delimiter: str = ","
     types: Mapping[str, Type] = field(default_factory=dict)
@@ -257,14 +257,14 @@ class FormatSettings:
     def opened(self) -> FileFormat:
         """Return the format."""
         match self.kind:
-            case FormatKind.JSON:
+            case ResultFormat.JSON:
                 return JsonFiles(array=self.array)
-            case FormatKind.CSV:
+            case ResultFormat.CSV:
                 return CsvFiles(self.delimiter)
-            case FormatKind.AVRO:
+            case ResultFormat.AVRO:
                 return AvroFiles(self.types)
-            case FormatKind.PARQUET:
-                return ParquetFiles(self.types)
+            case ResultFormat.PARQUET:
+                return ParquetResults(self.types)
         assert_never(self.kind)
 
 
@@ -388,7 +388,7 @@ def _common_schema(chunks: Sequence[bytes]) -> pa.Schema:
     return pa.unify_schemas([pa.ipc.open_stream(chunk).schema for chunk in chunks], promote_options="permissive")
 
 
-class ParquetFiles(ColumnFiles):
+class ParquetResults(ColumnFiles):
     """Parquet, compressed by Snappy; times in microseconds, UTC."""
 
     suffix = ".parquet"

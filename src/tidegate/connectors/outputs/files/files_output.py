@@ -24,7 +24,7 @@ from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import Public, SecretUrl
 from tidegate.connectors.outputs.arrow_tables import Misfit
 from tidegate.connectors.outputs.column_types import ColumnType
-from tidegate.connectors.outputs.files.file_formats import FormatKind, FormatSettings
+from tidegate.connectors.outputs.files.file_formats import FormatSettings, ResultFormat
 from tidegate.connectors.outputs.files.file_place import FilePlace, open_place
 from tidegate.connectors.outputs.files.parts import (
     OWN_FOLDER,
@@ -128,7 +128,7 @@ class FilesOutput(StorageAccountSection, OutputSection):
             if column.type is not Type.ANY:
                 types.setdefault(column.name.lower(), column.type)
         settings = FormatSettings(
-            FormatKind(self.format), self.json_format == "array", DELIMITERS[self.csv_delimiter], types
+            ResultFormat(self.format), self.json_format == "array", DELIMITERS[self.csv_delimiter], types
         )
         own_folder = f"{OWN_FOLDER}/{_file_name(identity.job)}.{_file_name(identity.output)}"
         minimum_rows = np.iinfo(np.int64).max if self.write_mode == "once" else self.minimum_rows

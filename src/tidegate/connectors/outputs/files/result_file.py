@@ -117,7 +117,7 @@ class FileOutput(OutputSection):
         return ResultFile(self, opening)
 
 
-class Format(ABC):
+class RowFormat(ABC):
     """How rows become bytes. ``end`` closes the file at rest, and is overwritten by later rows."""
 
     end = b""
@@ -135,7 +135,7 @@ class Format(ABC):
         return b""
 
 
-class JsonLines(Format):
+class JsonLines(RowFormat):
     """A line of JSON for each row."""
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
@@ -145,7 +145,7 @@ class JsonLines(Format):
         return encode_lines
 
 
-class JsonArray(Format):
+class JsonArray(RowFormat):
     """All rows in one array."""
 
     end = _ARRAY_END
@@ -160,7 +160,7 @@ class JsonArray(Format):
         return b",\n" if number else b"[\n"
 
 
-class Csv(Format):
+class Csv(RowFormat):
     """Lines below a header, which has the columns that the query determines.
 
     The columns of a SELECT * may be known from nothing but events; the header then has those of the first row.
@@ -218,7 +218,7 @@ class ResultFile:
         self._drop = opening.drop
         self._mark = {**new_mark("file"), "bytes": 0} if mark is None else dict(mark)
         if definition.format == "csv":
-            self._format: Format = Csv(definition.delimiter, self._mark.get("columns"), opening.shape)
+            self._format: RowFormat = Csv(definition.delimiter, self._mark.get("columns"), opening.shape)
         else:
             self._format = JsonArray() if definition.json_format == "array" else JsonLines()
         self._waiting: list[bytes | EncodedPiece] = []

@@ -215,7 +215,7 @@ class PublicationFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class HubPublication:
     """Sends the events of some partitions, when it is called.
 
     Attributes:
@@ -305,12 +305,12 @@ def publications(
     shares: Sequence[PartitionShare],
     pieces: Sequence[tuple[EncodedPiece, int]],
     count: int,
-) -> list[Publication]:
+) -> list[HubPublication]:
     """Divide the partitions of a hub among publications; at most ``count``, each with some of the partitions."""
     dealt: list[list[PartitionShare]] = [[] for _ in range(min(count, len(shares)))]
     for place, share in enumerate(shares):
         dealt[place % len(dealt)].append(share)
-    return [Publication(connection, producer_id, tuple(some), tuple(pieces), len(shares)) for some in dealt]
+    return [HubPublication(connection, producer_id, tuple(some), tuple(pieces), len(shares)) for some in dealt]
 
 
 _OUTPUT_PROPERTY = "tidegate-output"
@@ -575,7 +575,7 @@ class HubOutput:
         self._stored = dict(self._dealt)
         self._pieces, self._piece_counts, self._elsewhere = [], Counter(), None
 
-    def _published_here(self, works: Sequence[Publication]) -> list[PublicationFailure | None]:
+    def _published_here(self, works: Sequence[HubPublication]) -> list[PublicationFailure | None]:
         try:
             return [work() for work in works]
         except OSError as error:

@@ -64,7 +64,7 @@ _FORM = "AccountName=…;AccountKey=…; or TableEndpoint=https://…;SharedAcce
 
 
 @dataclass(frozen=True, slots=True)
-class StorageAccount:
+class TableService:
     """The table service of an account.
 
     Attributes:
@@ -80,7 +80,7 @@ class StorageAccount:
     signature: str | None
 
     @classmethod
-    def parse(cls, connection_string: str, output: str) -> StorageAccount:
+    def parse(cls, connection_string: str, output: str) -> TableService:
         """Return the account that a connection string names.
 
         Raises:
@@ -364,7 +364,7 @@ class StorageTable(LaneOutput[Sequence[Entity]]):
             OutputError: the account cannot be reached or refuses, or the query lacks a column.
         """
         identity = opening.identity
-        self._account = StorageAccount.parse(settings.connection_string, identity.output)
+        self._account = TableService.parse(settings.connection_string, identity.output)
         headers = {"x-ms-version": _VERSION, "DataServiceVersion": "3.0", "Accept": "application/json"}
         client = HttpClient(self._account.endpoint, headers, _TIMEOUT_S)
         self._table = settings.table

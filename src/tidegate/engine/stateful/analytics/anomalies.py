@@ -55,8 +55,8 @@ import numpy as np
 from tidegate.engine.aggregates.states.state import Column
 from tidegate.engine.functions.operators import as_floats
 from tidegate.engine.stateful.analytics.earlier_rows import (
+    AnalyticCall,
     AnalyticFunction,
-    Evaluator,
     Past,
     running_ranges,
     still_counted,
@@ -91,7 +91,7 @@ class AnomalyDetection(AnalyticFunction):
             chance: how often a value that is none may be taken for one: 1 − confidence / 100.
         """
 
-    def evaluator(self, call: plan.TemporalCall) -> Evaluator:
+    def evaluator(self, call: plan.TemporalCall) -> AnalyticCall:
         return _Anomaly(call, self.scored)
 
     def kept(self, call: plan.TemporalCall, when: str) -> str:

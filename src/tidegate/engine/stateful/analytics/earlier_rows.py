@@ -75,7 +75,7 @@ class Past:
     column: Callable[[Column], Vector]
 
 
-class Evaluator(Protocol):
+class AnalyticCall(Protocol):
     """One call, as it is computed."""
 
     @property
@@ -101,7 +101,7 @@ class AnalyticFunction(AnalyticSignature):
     """A function of the rows before."""
 
     @abstractmethod
-    def evaluator(self, call: plan.TemporalCall) -> Evaluator:
+    def evaluator(self, call: plan.TemporalCall) -> AnalyticCall:
         """Return what computes a call."""
 
     @abstractmethod
@@ -167,7 +167,7 @@ class Lag(AnalyticFunction):
     def result_type(self, argument: Type) -> Type:
         return argument
 
-    def evaluator(self, call: plan.TemporalCall) -> Evaluator:
+    def evaluator(self, call: plan.TemporalCall) -> AnalyticCall:
         return _Lag(call)
 
     def kept(self, call: plan.TemporalCall, when: str) -> str:
@@ -233,7 +233,7 @@ class IsFirst(AnalyticFunction):
     example = ("ISFIRST(minute, 1)", "0")
     aligned = True
 
-    def evaluator(self, call: plan.TemporalCall) -> Evaluator:
+    def evaluator(self, call: plan.TemporalCall) -> AnalyticCall:
         return _IsFirst(call)
 
     def kept(self, call: plan.TemporalCall, when: str) -> str:

@@ -49,7 +49,7 @@ from tidegate.sql.plan.nodes import Length
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class RowSessions:
     """The session of each of n rows, and what must be kept of them.
 
     Attributes:
@@ -70,13 +70,13 @@ def sessions(
     max_ticks: int,
     opened: Int64Array,
     until: int | Int64Array,
-) -> Sessions:
+) -> RowSessions:
     """Return the sessions of rows, given all rows before ``until``.
 
     Args:
         times: int64[n], ascending inside each sequence.
         sequences: the rows by PARTITION BY; every row is in one.
-        opened: int64[n], `Sessions.opened` of a row that was kept; NO_TIME for new ones.
+        opened: int64[n], `RowSessions.opened` of a row that was kept; NO_TIME for new ones.
         until: one for all rows, or int64[n], the same for all rows of a sequence.
     """
     at, known = times[sequences.rows], opened[sequences.rows]
@@ -99,7 +99,7 @@ def sessions(
     session_opened = np.where(first_cut <= latest_check, latest_check, run_opened)
     open_last = np.zeros(len(at), dtype=np.bool_)
     open_last[finals[run_open]] = True
-    return Sessions(
+    return RowSessions(
         sequences.by_row(ends),
         sequences.by_row(open_last.astype(np.int64)).astype(np.bool_),
         sequences.by_row(session_opened[run]),
@@ -157,7 +157,7 @@ class SessionRows:
 
 
 @dataclass(slots=True)
-class SessionState:
+class OpenSessions:
     """Rows that wait for the watermark, and rows of open sessions."""
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
@@ -174,19 +174,19 @@ class SessionOperator:
         self._window = window
         self._rows = GroupRows(relation, window_id, window.partition_by)
 
-    def new_state(self) -> SessionState:
+    def new_state(self) -> OpenSessions:
         """Return an empty state."""
-        return SessionState()
+        return OpenSessions()
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
         """Return the keys and arguments of each row."""
         return self._rows.reduce(frame, failures)
 
-    def absorb(self, state: SessionState, side: int, payload: Frame) -> None:
+    def absorb(self, state: OpenSessions, side: int, payload: Frame) -> None:
         """Add rows."""
         state.waiting.append(payload)
 
-    def release_rows(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: OpenSessions, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all sessions that end before the watermark, by time, key and partition."""
         new = state.waiting.take_before(watermark)
         rows = self._take_changed(state, None if new is None else new.in_order().without_order(), watermark)
@@ -207,7 +207,7 @@ class SessionOperator:
         state.held.append(SessionRows(held, found.opened, counted_later, due).take(still))
         return self._fold(held, out, found.ends[out], parts.codes[out])
 
-    def _take_changed(self, state: SessionState, new: Frame | None, watermark: Watermark) -> SessionRows | None:
+    def _take_changed(self, state: OpenSessions, new: Frame | None, watermark: Watermark) -> SessionRows | None:
         """Remove and return the rows of partitions in which something ends or that have new rows, these included."""
 
         def is_due(part: Part[SessionRows]) -> BoolArray:
