@@ -6,11 +6,12 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.values.grouping import codes_of, group, sort_keys
-from tidegate.engine.values.vectors import Datetime, Failure, Kind, Reason, Vector, is_value, kind_of
+from tidegate.engine.values.grouping import codes_of, group, sort_keys, spelled, unified
+from tidegate.engine.values.vectors import TEXT, Datetime, Failure, Kind, Reason, Vector, is_value, kind_of
 
 VALUES = (
     st.none()
@@ -101,3 +102,53 @@ def test_more_keys_than_one_number_holds() -> None:
     rng = np.random.default_rng(1)
     columns = [Vector.bigints(rng.integers(0, 2**40, 500) * 2) for _ in range(9)]
     assert group(500, columns).count == 500
+
+
+@given(
+    st.lists(st.sampled_from(["a", "A", "é", "b1", None]), min_size=20, max_size=40), st.randoms(use_true_random=False)
+)
+def test_texts_that_are_numbers_of_a_dictionary_are_the_texts(values: list[str | None], random: Any) -> None:
+    distinct = ["b1", "é", "A", "unused", "a"]
+    random.shuffle(distinct)
+    numbers = pa.array([None if value is None else distinct.index(value) for value in values], pa.int32())
+    encoded = Vector.of_encoded(pa.DictionaryArray.from_arrays(numbers, pa.array(distinct)))
+    plain = Vector.of_texts(pa.array(values, TEXT))
+    assert encoded.encoded is not None
+    assert encoded.uniform == plain.uniform
+    places = np.array([random.randrange(len(values)) for _ in values], dtype=np.int64)
+    for one, other in (
+        (encoded, plain),
+        (encoded.take(places), plain.take(places)),
+        (encoded.where(places % 2 == 0), plain.where(places % 2 == 0)),
+        (encoded.take(places[:3]), plain.take(places[:3])),
+        (encoded.with_kinds(encoded.kinds), plain),
+        (Vector.concat([encoded, plain]), Vector.concat([plain, plain])),
+        (
+            Vector.choose(places % 2, [encoded, encoded.take(places)]),
+            Vector.choose(places % 2, [plain, plain.take(places)]),
+        ),
+        (unified(encoded), unified(plain)),
+    ):
+        groups = group(len(one), [one])
+        assert groups.firsts.tolist() == sorted(groups.firsts.tolist(), key=lambda row: int(groups.codes[row]))
+        of_row = [other.to_list()[row] for row in groups.firsts[groups.codes].tolist()]
+        assert of_row == other.to_list()
+        assert groups.count == len(set(other.to_list()))
+        folded = group(len(one), [unified(one)])
+        assert spelled(one, folded).to_list() == spelled(other, folded).to_list()
+        assert pickle.loads(pickle.dumps(one, protocol=5)).to_list() == other.to_list()
+        assert one.to_list() == other.to_list()
+
+
+def test_a_dictionary_of_use_to_few_rows_is_given_up() -> None:
+    numbers = pa.array([0, 1, 2, 2] * 2, pa.int32())
+    for distinct in (["x", "y", "z"], ["x", "x", "z"], ["x", None, "z"]):
+        vector = Vector.of_encoded(pa.DictionaryArray.from_arrays(numbers, pa.array(distinct)))
+        assert vector.encoded is None
+        assert vector.to_list() == [distinct[number] for number in numbers.to_pylist()]
+    many = Vector.of_encoded(
+        pa.DictionaryArray.from_arrays(pa.array([7] * 5_000), pa.array([f"t{n}" for n in range(999)]))
+    )
+    pickled = pickle.dumps(many.take(np.arange(3)), protocol=5)
+    assert len(pickled) < 1_000
+    assert pickle.loads(pickled).to_list() == ["t7"] * 3

@@ -160,6 +160,37 @@ def test_parts_give_what_whole_timelines_give(
         assert results_of(*places) == expected(query, policy, table, layout), f"seed {seed}"
 
 
+def test_texts_of_which_few_are_distinct_stay_numbers_of_a_dictionary_until_they_are_grouped(
+    tmp_path: Path,
+) -> None:
+    dice = random.Random(1)
+    names = [[None, "a", "B", "é"], ["b", "B"], ["c", "a"]]
+    tables = []
+    for number, some in enumerate(names):
+        table = table_of(dice, 200)
+        shift = pc.add(table.column("arrival").cast(pa.int64()), number * 10**9).cast(UTC)
+        table = table.set_column(1, "arrival", shift)
+        table = table.set_column(2, "number", pc.add(table.column("number"), number * 1000))
+        tables.append(table.set_column(4, "device", pa.array([dice.choice(some) for _ in range(200)])))
+    files = written(tmp_path / "files", iter(tables), 1000, NUMBERED)
+    assert [column.name for column in files.columns if column.repetitive] == ["device"]
+    program = prepared(QUERIES[0]).sharded()
+    policy = Policy.seconds(late=20, out_of_order=2)
+    on_shards = QueryOnShards(SharedProgram.of(program), policy, Sharding.of(program, 2))
+    as_texts = replace(files, columns=tuple(replace(column, repetitive=False) for column in files.columns))
+    found = []
+    for given in (files, as_texts):
+        places = places_for(NUMBERED, given, on_shards, "i", 2)
+        assert places is not None
+        found.append(results_of(*places))
+    assert found[0] == found[1]
+    (column,) = [column for column in files.columns if column.name == "device"]
+    assert pa.types.is_dictionary(rows_of_group(files.groups[0], [column]).column(column.alias).type)
+    # The same column may be the partition, or have to be compared as text.
+    other = FileColumn("body", "device", pa.string())
+    assert rows_of_group(files.groups[0], [column, other]).column("body").type == pa.string()
+
+
 def test_every_row_is_in_one_part_and_after_those_of_earlier_parts(tmp_path: Path) -> None:
     for number, shape in enumerate((in_order, overlapping, by_partition)):
         dice = random.Random(number)

@@ -216,7 +216,8 @@ def vector_of(array: pa.Array) -> Vector:
     kind = array.type
     types = pa.types
     if types.is_dictionary(kind):
-        return vector_of(array.dictionary_decode())
+        is_text = types.is_string(kind.value_type) or types.is_large_string(kind.value_type)
+        return Vector.of_encoded(array) if is_text else vector_of(array.dictionary_decode())
     if types.is_string(kind) or types.is_large_string(kind):
         return Vector.of_texts(array.cast(TEXT))
     if types.is_null(kind):

@@ -98,7 +98,7 @@ def unified(vector: Vector, *, everywhere: bool = False) -> Vector:
     numeric = kinds & _NUMERIC
     if len(numeric) > 1 or (everywhere and numeric - {Kind.BIGINT}):
         vector = _unified_numbers(vector)
-    if Kind.NVARCHAR in kinds:
+    if Kind.NVARCHAR in kinds and not (vector.encoded is not None and _is_lower(vector.encoded.dictionary)):
         texts = vector.text_values()
         lowered = without_case(texts)
         vector = vector if lowered is texts else vector.with_kinds(vector.kinds, texts=lowered)
@@ -143,16 +143,20 @@ def _unified_object(value: Any) -> Any:
 
 def without_case(texts: Texts) -> Texts:
     """Return texts in lower case; the same object if they are."""
-    _, offsets, content = texts.buffers()
-    if not len(texts) or content is None:
-        return texts
-    ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(content, dtype=np.uint8)[ends[0] : ends[-1]]
-    # Nothing but capitals, and characters beyond ASCII, can change.
-    if not bool(((data - np.uint8(65) < 26) | (data >= 128)).any()):
+    if _is_lower(texts):
         return texts
     lowered: Texts = pc.utf8_lower(texts)
     return lowered
+
+
+def _is_lower(texts: Texts) -> bool:
+    """Return whether texts have neither capitals nor characters beyond ASCII: nothing else can change."""
+    _, offsets, content = texts.buffers()
+    if not len(texts) or content is None:
+        return True
+    ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(content, dtype=np.uint8)[ends[0] : ends[-1]]
+    return not bool(((data - np.uint8(65) < 26) | (data >= 128)).any())
 
 
 def spelled(vector: Vector, groups: Groups) -> Vector:
@@ -249,6 +253,8 @@ def _codes_of_kind(vector: Vector, kind: int) -> tuple[Int64Array, int]:
             return np.zeros(len(vector), dtype=np.int64), 1
         case Kind.FLOAT:
             return _dictionary(pa.array(vector.float_values()))
+        case Kind.NVARCHAR if vector.encoded is not None and len(vector.encoded.dictionary) <= len(vector):
+            return vector.encoded.indices.to_numpy().astype(np.int64), len(vector.encoded.dictionary)
         case Kind.NVARCHAR:
             return _dictionary(vector.text_values())
         case Kind.RECORD | Kind.ARRAY:

@@ -27,6 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 KindArray = npt.NDArray[np.uint8]
 Texts: TypeAlias = pa.LargeStringArray
+EncodedTexts: TypeAlias = pa.DictionaryArray
 _WORTH_A_COPY_BYTES = 1024
 TEXT = pa.large_string()
 
@@ -94,9 +95,10 @@ class Vector:
         kinds: uint8[n], see `Kind`.
         ints: int64[n], or None where no value needs it; so are floats float64[n], texts (Arrow) and objects (dict and
             list).
+        encoded: the texts as numbers of a dictionary of distinct ones, if they came so; None if they did not.
     """
 
-    __slots__ = ("_uniform", "floats", "ints", "kinds", "objects", "texts")
+    __slots__ = ("_texts", "_uniform", "encoded", "floats", "ints", "kinds", "objects")
 
     def __init__(
         self,
@@ -106,13 +108,15 @@ class Vector:
         floats: FloatArray | None = None,
         texts: Texts | None = None,
         objects: npt.NDArray[np.object_] | None = None,
+        encoded: EncodedTexts | None = None,
         uniform: int | None = None,
     ) -> None:
         self.kinds = kinds
         self.ints = ints
         self.floats = floats
-        self.texts = texts
         self.objects = objects
+        self.encoded = encoded
+        self._texts = texts
         self._uniform = uniform
 
     def __len__(self) -> int:
@@ -120,10 +124,13 @@ class Vector:
 
     def __getstate__(self) -> tuple[Any, ...]:
         kinds: Any = (self.uniform, len(self.kinds)) if self.uniform is not None else self.kinds
-        return (kinds, self.ints, self.floats, _own_buffers(self.texts), self.objects)
+        texts = _own_buffers(self.texts) if self.encoded is None else _packed_texts(self.encoded)
+        return (kinds, self.ints, self.floats, texts, self.objects)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        kinds, self.ints, self.floats, self.texts, self.objects = state
+        kinds, self.ints, self.floats, texts, self.objects = state
+        is_encoded = isinstance(texts, pa.DictionaryArray)
+        self._texts, self.encoded = (None, texts) if is_encoded else (texts, None)
         if isinstance(kinds, tuple):
             uniform, length = kinds
             self.kinds = _all_of(uniform, length)
@@ -131,6 +138,13 @@ class Vector:
         else:
             self.kinds = kinds
             self._uniform = _MIXED
+
+    @property
+    def texts(self) -> Texts | None:
+        """The texts; None where no value needs them."""
+        if self._texts is None and self.encoded is not None:
+            self._texts = _decoded_texts(self.encoded)
+        return self._texts
 
     @property
     def uniform(self) -> int | None:
@@ -142,6 +156,11 @@ class Vector:
             else:
                 self._uniform = int(kinds[0]) if bool((kinds == kinds[0]).all()) else _MIXED
         return None if self._uniform == _MIXED else self._uniform
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether there are texts, without making them of numbers."""
+        return self._texts is not None or self.encoded is not None
 
     def present(self) -> frozenset[int]:
         """Return the kinds that occur."""
@@ -168,19 +187,22 @@ class Vector:
             kinds,
             ints=self.ints if ints is None else ints,
             floats=self.floats if floats is None else floats,
-            texts=self.texts if texts is None else texts,
+            texts=self._texts if texts is None else texts,
             objects=self.objects if objects is None else objects,
+            encoded=self.encoded if texts is None else None,
         )
 
     def take(self, indices: Int64Array) -> Vector:
         """Return the values at ``indices``, in that order."""
-        uniform = self.uniform
+        uniform, encoded = self.uniform, self.encoded
+        texts = self._texts if encoded is None else None
         return Vector(
             self.kinds[indices] if uniform is None else _all_of(uniform, len(indices)),
             ints=None if self.ints is None else self.ints[indices],
             floats=None if self.floats is None else self.floats[indices],
-            texts=None if self.texts is None else self.texts.take(pa.array(indices)),
+            texts=None if texts is None else texts.take(pa.array(indices)),
             objects=None if self.objects is None else self.objects[indices],
+            encoded=None if encoded is None else encoded.take(pa.array(indices)),
             uniform=uniform if len(indices) else None,
         )
 
@@ -277,6 +299,18 @@ class Vector:
         return cls(np.where(null, np.uint8(Kind.NULL), np.uint8(Kind.NVARCHAR)), texts=texts)
 
     @classmethod
+    def of_encoded(cls, texts: pa.DictionaryArray) -> Vector:
+        """Return texts that come as numbers of a dictionary; they stay numbers if it is small, and none is twice."""
+        distinct = texts.dictionary.cast(TEXT)
+        if 4 * len(distinct) > len(texts) or distinct.null_count or len(distinct.unique()) < len(distinct):
+            return cls.of_texts(distinct.take(texts.indices))
+        encoded = pa.DictionaryArray.from_arrays(texts.indices, distinct)
+        if not encoded.null_count:
+            return cls(_all_of(Kind.NVARCHAR, len(encoded)), encoded=encoded, uniform=int(Kind.NVARCHAR))
+        null = encoded.is_null().to_numpy(zero_copy_only=False)
+        return cls(np.where(null, np.uint8(Kind.NULL), np.uint8(Kind.NVARCHAR)), encoded=encoded)
+
+    @classmethod
     def errors(cls, reason: Reason, length: int) -> Vector:
         """Return the same failure ``length`` times."""
         return cls(
@@ -320,7 +354,7 @@ class Vector:
             floats=_concat_arrays(vectors, "floats", Vector.float_values),
             texts=(
                 pa.concat_arrays([vector.text_values() for vector in vectors])
-                if any(vector.texts is not None for vector in vectors)
+                if any(vector.has_texts for vector in vectors)
                 else None
             ),
             objects=_concat_arrays(vectors, "objects", Vector.object_values),
@@ -392,6 +426,22 @@ def _own_buffers(texts: Texts | None) -> Texts | None:
     if texts is None or texts.get_total_buffer_size() <= 2 * texts.nbytes + _WORTH_A_COPY_BYTES:
         return texts
     return pa.concat_arrays([texts])
+
+
+def _decoded_texts(encoded: EncodedTexts) -> Texts:
+    return encoded.dictionary.take(encoded.indices)
+
+
+def _packed_texts(encoded: EncodedTexts) -> Texts | EncodedTexts:
+    """Return texts to pickle: still as numbers unless most of the dictionary is of no use, and in as few bytes."""
+    distinct = encoded.dictionary
+    if 4 * len(distinct) > len(encoded):
+        return _decoded_texts(encoded)
+    kind = pa.uint16() if len(distinct) < 2**16 else pa.int32()
+    indices = encoded.indices
+    return pa.DictionaryArray.from_arrays(
+        indices.cast(kind) if indices.type != kind else pa.concat_arrays([indices]), _own_buffers(distinct)
+    )
 
 
 def _all_of(kind: int, length: int) -> KindArray:

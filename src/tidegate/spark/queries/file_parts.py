@@ -500,7 +500,7 @@ def places_for(
     columns = tuple(
         replace(column, alias=aliases.get(column.alias, column.alias))
         for column in files.columns
-        if column.alias in aliases or not column.alias.startswith("field")
+        if column.alias in aliases or not column.is_field
     )
     narrow = replace(layout, fields=fields, details=(), order=layout.order[:1])
     times = Times(narrow, columns, tuple(paths), _bounded(layout, files, mention.timestamp_by))

@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -32,6 +33,8 @@ from tidegate.spark.queries.parcels import rows_of_task
 _MOST_FILES = 256
 _FOOTERS_HELD = 16
 _MOST_ROWS_A_TASK = 8_000_000
+# A text that is not a number of a dictionary has four bytes and more.
+_REPETITIVE_BYTES = 3
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 << 20
 # The years 1 to 9999, in microseconds.
@@ -75,11 +78,19 @@ class FileColumn:
         alias: its name in a `RowLayout`.
         name: its name in the files.
         type: what it is converted to.
+        repetitive: whether there are few distinct texts, as far as their size in the files tells; `rows_of_group`
+            leaves them as numbers of a dictionary.
     """
 
     alias: str
     name: str
     type: pa.DataType
+    repetitive: bool = False
+
+    @property
+    def is_field(self) -> bool:
+        """Whether the query may use it, and nothing else does."""
+        return self.alias.startswith("field")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +200,35 @@ def rows_of(groups: Iterable[RowGroup], columns: Sequence[FileColumn]) -> Iterat
 
 
 def rows_of_group(group: RowGroup, columns: Sequence[FileColumn]) -> pa.Table:
-    """Return the rows of a row group.
+    """Return the rows of a row group; those of repetitive columns as numbers of a dictionary.
 
     Raises:
         InputError: the file cannot be read, or was replaced since the query was planned.
     """
-    with _read_errors(group.path), _opened(group.path) as file:
+    repetitive = [column.name for column in columns if column.repetitive]
+    with _read_errors(group.path), _opened(group.path, repetitive) as file:
         _check_unchanged(group, file)
         table = file.read_row_group(group.number, _names_in_files(columns), use_threads=False)
-        return pa.table({column.alias: table.column(column.name).cast(column.type) for column in columns})
+        return pa.table({column.alias: _as_planned(table.column(column.name), column) for column in columns})
 
 
-def _opened(path: str) -> pq.ParquetFile:
+def _as_planned(values: pa.ChunkedArray, column: FileColumn) -> pa.ChunkedArray:
+    """Return values with the type of their column, or those of a field as numbers of a dictionary."""
+    if pa.types.is_dictionary(values.type):
+        # Unlike texts, numbers are not checked as they are read.
+        values.validate(full=True)
+        if column.repetitive:
+            return values
+    return values.cast(column.type)
+
+
+def _opened(path: str, as_dictionaries: Sequence[str]) -> pq.ParquetFile:
     """Open a file, whose footer is read once for all of its row groups."""
     status = os.stat(path)
     metadata = _footer(path, status.st_mtime_ns, status.st_size)
-    return pq.ParquetFile(path, metadata=metadata, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(
+        path, metadata=metadata, read_dictionary=list(as_dictionaries), coerce_int96_timestamp_unit="us"
+    )
 
 
 @lru_cache(_FOOTERS_HELD)
@@ -316,6 +340,7 @@ def footers_of(paths: Sequence[str], columns: tuple[FileColumn, ...]) -> Parquet
     """
     found: list[RowGroup] = []
     unproven: set[str] = set()
+    sizes = Counter[str]()
     key = next((column for column in columns if column.alias == "number"), None)
     key = key or next(column for column in columns if column.alias == "arrival")
     partition = next((column for column in columns if column.alias == "partition"), None)
@@ -341,6 +366,8 @@ def footers_of(paths: Sequence[str], columns: tuple[FileColumn, ...]) -> Parquet
                 for column in columns
                 if pa.types.is_timestamp(column.type) and (known := bounds[column.alias]) is not None
             }
+            for alias, chunk in chunks.items():
+                sizes[alias] += chunk.total_uncompressed_size
             found.append(
                 RowGroup(
                     path,
@@ -356,7 +383,16 @@ def footers_of(paths: Sequence[str], columns: tuple[FileColumn, ...]) -> Parquet
                     latest,
                 )
             )
-    return ParquetFiles(columns, tuple(found), frozenset(unproven))
+    total = sum(group.rows for group in found)
+    # Events without numbers are sorted by content, which is compared as texts.
+    repetitive = {
+        column
+        for column in columns
+        if pa.types.is_string(column.type) and column.is_field and key.alias == "number"
+        if sizes[column.alias] < _REPETITIVE_BYTES * total
+    }
+    marked = tuple(replace(column, repetitive=True) if column in repetitive else column for column in columns)
+    return ParquetFiles(marked, tuple(found), frozenset(unproven))
 
 
 def _place(file: pq.ParquetFile, name: str) -> int:
