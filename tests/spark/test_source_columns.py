@@ -105,3 +105,36 @@ def test_heads_that_differ_in_a_producers_number_are_decoded_once(monkeypatch: p
     ]
     assert [row["partitionKey"] for row in rows] == keys * 1_000
     assert len(set(decoded)) <= 2 * len(keys)
+
+
+def test_heads_of_one_producer_are_compared_and_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs a few bytes' comparison; a head with something else in it is found beside them."""
+    hashed: list[int] = []
+    of_any = source_columns._DistinctDetails._of_any
+
+    def counted(heads: Any) -> Any:
+        hashed.append(len(heads))
+        return of_any(heads)
+
+    monkeypatch.setattr(source_columns._DistinctDetails, "_of_any", counted)
+    annotations = [{PRODUCER_SEQUENCE_NUMBER: Int(1_000 + n), PRODUCER_ID: 5 + n // 600 % 2} for n in range(3_000)]
+    for others in ({}, {7: {"x-opt-partition-key": "a"}, 1_500: {"other": "b"}}):
+        events = [
+            encode_message(
+                Message(message_annotations={**own, **others.get(n, {})}, body_kind="data", body=[b"body" * (n % 3)])
+            )
+            for n, own in enumerate(annotations)
+        ]
+        messages = Messages(
+            sequence_numbers=np.arange(len(events)),
+            enqueued_times_ms=np.arange(len(events)),
+            positions=[""] * len(events),
+            buffer=b"".join(events),
+            ends=np.cumsum([len(event) for event in events]),
+        )
+        rows = record_batch(messages, "0", ("partitionKey", "systemProperties")).to_pylist()
+        for row, event in zip(rows, events, strict=True):
+            _, details = decode(event)
+            assert row["partitionKey"] == details.partition_key
+            assert list(row["systemProperties"]) == list(details.system_properties.items())
+    assert not hashed

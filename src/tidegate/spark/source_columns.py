@@ -30,9 +30,11 @@ _REMEMBERED_HEADS = 10_000
 _NUMBER = bytes((0xA3, len(PRODUCER_SEQUENCE_NUMBER))) + PRODUCER_SEQUENCE_NUMBER.encode() + b"q"
 _NUMBER_BYTES = 4
 _NO_NUMBER = np.int64(-(2**63))
+_MOST_PATTERNS = 4
 # Before a body of up to 255 bytes are 00 53 75 a0 and a byte of size, before a longer one 00 53 75 b0 and four.
 _LONG_BODY, _SHORT_BYTES, _LONG_BYTES = 0xB0, 5, 8
 
+Int64Array = npt.NDArray[np.int64]
 Column = Callable[["_Batch"], pa.Array]
 
 
@@ -60,8 +62,7 @@ class _Batch:
 
     def system_properties(self) -> pa.Array:
         """Return the annotations other than the broker's, and AMQP's own properties."""
-        column = self.of_details(lambda one: list(one.system_properties.items()), _TEXT_MAP)
-        return self._distinct_details().with_numbers(column)
+        return self._distinct_details().system_properties()
 
     def _distinct_details(self) -> _DistinctDetails:
         if self._details is None:
@@ -92,7 +93,37 @@ class _DistinctDetails:
 
     @classmethod
     def of(cls, heads: pa.Array) -> _DistinctDetails:
-        """Decode heads, each distinct one once."""
+        """Decode heads, each distinct one once.
+
+        The events of one producer have all the same head but for the number, and are compared with the first of them,
+        byte by byte at the same places.
+        """
+        count = len(heads)
+        places, numbers = np.full(count, -1), np.full(count, _NO_NUMBER)
+        distinct: list[Details] = []
+        rows, rest = np.arange(count), heads
+        while len(rows) and len(distinct) < _MOST_PATTERNS:
+            head, number_at = _pattern(rest[0].as_py())
+            octets, of_length = _of_length(len(head), rest)
+            alike = _rows_like(head, number_at, octets)
+            found = rows[of_length][alike]
+            if not distinct and 4 * len(found) < count:
+                # There are many, such as one for each key.
+                break
+            places[found] = len(distinct)
+            distinct.append(_details_of_head(head))
+            if number_at is not None:
+                numbers[found] = octets[alike, number_at : number_at + _NUMBER_BYTES].copy().view(">i4")[:, 0]
+            rows = rows[places[rows] < 0]
+            rest = heads.take(pa.array(rows)) if len(rows) else rest
+        if len(rows):
+            others = cls._of_any(rest)
+            places[rows], numbers[rows] = others.places + len(distinct), others.numbers
+            distinct += others.distinct
+        return cls(distinct, places, numbers)
+
+    @classmethod
+    def _of_any(cls, heads: pa.Array) -> _DistinctDetails:
         unnumbered, numbers = _without_numbers(heads)
         encoded = unnumbered.dictionary_encode()
         places = encoded.indices.to_numpy().astype(np.int64)
@@ -107,25 +138,78 @@ class _DistinctDetails:
 
     def column(self, value: Callable[[Details], Any], kind: pa.DataType) -> pa.Array:
         """Return a column of a value of the details, without numbers."""
-        return pa.array([value(one) for one in self.distinct], kind).take(pa.array(self.places))
+        values = [value(one) for one in self.distinct]
+        if not any(values) and pa.types.is_map(kind):
+            nothing = pa.array([], pa.string())
+            return pa.MapArray.from_arrays(np.zeros(len(self.places) + 1, dtype=np.int32), nothing, nothing)
+        if all(one is None for one in values):
+            return pa.nulls(len(self.places), kind)
+        return pa.array(values, kind).take(pa.array(self.places))
 
-    def with_numbers(self, column: pa.Array) -> pa.Array:
-        """Return the column of system properties with the producer's numbers."""
-        numbered = self.numbers != _NO_NUMBER
-        if not numbered.any():
-            return column
-        of_numbered = np.repeat(numbered, np.diff(column.offsets.to_numpy()))
-        names = column.keys
-        replaced = pc.and_(pc.equal(names, PRODUCER_SEQUENCE_NUMBER), pa.array(of_numbered))
+    def system_properties(self) -> pa.Array:
+        """Return the column of system properties, with the producer's numbers."""
+        numbered = np.flatnonzero(self.numbers != _NO_NUMBER)
+        if not len(numbered):
+            return self.column(lambda one: list(one.system_properties.items()), _TEXT_MAP)
+        column = pa.array([list(one.system_properties.items()) for one in self.distinct], _TEXT_MAP)
+        offsets_of_distinct = column.offsets.to_numpy()
+        counts = np.diff(offsets_of_distinct)[self.places]
+        offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        entries = np.arange(offsets[-1], dtype=np.int32)
+        entries += np.repeat(offsets_of_distinct[self.places] - offsets[:-1], counts)
+        items = entries.copy()
+        number_at = np.array([_place_of_number(one) for one in self.distinct], dtype=np.int32)
+        places_of_numbers = offsets[numbered] + number_at[self.places[numbered]]
+        items[places_of_numbers] = len(column.items) + np.arange(len(numbered), dtype=np.int32)
         texts = pa.array(self.numbers[numbered]).cast(pa.string())
-        return pa.MapArray.from_arrays(column.offsets, names, pc.replace_with_mask(column.items, replaced, texts))
+        every = pa.concat_arrays([column.items, texts])
+        return pa.MapArray.from_arrays(offsets, column.keys.take(pa.array(entries)), every.take(pa.array(items)))
+
+
+def _place_of_number(of: Details) -> int:
+    """Return which of the system properties is the producer's number; 0 if none is."""
+    names = list(of.system_properties)
+    return names.index(PRODUCER_SEQUENCE_NUMBER) if PRODUCER_SEQUENCE_NUMBER in names else 0
+
+
+def _pattern(head: bytes) -> tuple[bytes, int | None]:
+    """Return a head with 0 in place of the producer's number, and where that is; None if there is none."""
+    at = head.find(_NUMBER) + len(_NUMBER)
+    if at < len(_NUMBER) or at + _NUMBER_BYTES > len(head):
+        return head, None
+    zeroed = head[:at] + bytes(_NUMBER_BYTES) + head[at + _NUMBER_BYTES :]
+    return (zeroed, at) if head.count(_NUMBER) == 1 and _is_number_alone(zeroed) else (head, None)
+
+
+def _of_length(size: int, heads: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Return uint8[k, size], the heads that are so long, and bool[n], which they are."""
+    of_length = np.diff(_offsets(heads)) == size
+    some = heads if of_length.all() else heads.filter(pa.array(of_length))
+    content = some.buffers()[2] if size else None
+    octets = np.frombuffer(b"" if content is None else content, dtype=np.uint8)[: len(some) * size]
+    return octets.reshape(len(some), size), of_length
+
+
+def _rows_like(head: bytes, number_at: int | None, octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Return bool[k]: which heads of the same length are this one, whatever their producer's number is."""
+    same = octets == np.frombuffer(head, dtype=np.uint8)
+    if number_at is not None:
+        same[:, number_at : number_at + _NUMBER_BYTES] = True
+    every: npt.NDArray[np.bool_] = np.ones(len(same), dtype=np.bool_) if same.all() else same.all(axis=1)
+    return every
+
+
+def _offsets(heads: pa.Array) -> Int64Array:
+    """int64[n + 1]: where each head begins in its buffer, and where the last one ends."""
+    return np.frombuffer(heads.buffers()[1], dtype=np.int32, count=len(heads) + 1).astype(np.int64)
 
 
 def _without_numbers(heads: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Return heads with 0 in place of a producer's number, and the numbers; `_NO_NUMBER` for heads without one."""
     numbers = np.full(len(heads), _NO_NUMBER)
     _, offsets_buffer, values = heads.buffers()
-    offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(heads) + 1).astype(np.int64)
+    offsets = _offsets(heads)
     content = b"" if values is None else memoryview(values)[: int(offsets[-1])]
     found = _ends_of(_NUMBER, content)
     rows = np.searchsorted(offsets, found, side="left") - 1
