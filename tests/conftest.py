@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Generator
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +44,39 @@ HEAVY = ("spark", "sdk", "crash", "browser", "programs", "slow", "soak")
 
 # The name of the one saved example to replay; tests/regressions/test_regressions.py sets it.
 REPLAYED = os.environ.get("TIDEGATE_REPLAY")
+
+
+# What `make check` runs.
+LIGHT = "not heavy"
+
+# Most tests write little and make it durable, which on a disk is most of what they wait for.
+MEMORY = Path("/dev/shm")
+ENOUGH_MEMORY_BYTES = 2 << 30
+
+
+def pytest_configure() -> None:
+    """Put temporary folders into memory, where a file system for that has room and runs programs. A soak needs more."""
+    is_there = profiles.SOAK == 1 and os.access(MEMORY, os.W_OK) and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+    if is_there and shutil.disk_usage(MEMORY).free >= ENOUGH_MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of a test; on a disk if it kills processes, so that kills hit what waits for a disk too."""
+    if request.node.get_closest_marker("crash") is None or not tmp_path.is_relative_to(MEMORY):
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix=f"tg-{tmp_path.name}-")).resolve()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave what there is now out of every later collection of garbage: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -98,7 +134,7 @@ def marks_of(path: Path) -> set[str]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import files without a light test where only light tests are wanted, as in `make check`."""
     is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    return True if is_test and config.option.markexpr == "not heavy" and marks_of(collection_path) else None
+    return True if is_test and config.option.markexpr == LIGHT and marks_of(collection_path) else None
 
 
 def is_heavy(item: pytest.Item) -> bool:

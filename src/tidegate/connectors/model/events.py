@@ -10,18 +10,21 @@ import math
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp
 from tidegate.client.event import Details
-from tidegate.connectors.model.captured import CapturedMessages
 from tidegate.connectors.model.messages import Messages
 from tidegate.engine import JSON, Datetime, Format
 from tidegate.ordering import NO_TIME, TICKS_PER_MILLISECOND
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
+
+if TYPE_CHECKING:
+    # Avro's reader is a tenth of what each process of a data source imports.
+    from tidegate.connectors.model.captured import CapturedMessages
 
 Int64Array = npt.NDArray[np.int64]
 
