@@ -4,6 +4,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.AutoOffsetReset;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -24,7 +25,6 @@ public class CountWords {
             StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200,
             StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2,
             StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0,
-            "auto.offset.reset", "by_duration:PT1H", // whatever a test has sent is younger
             "security.protocol", "SASL_PLAINTEXT",
             "sasl.mechanism", "PLAIN"));
         settings.put("sasl.jaas.config",
@@ -33,7 +33,10 @@ public class CountWords {
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(from, Consumed.with(Serdes.String(), Serdes.String()))
+        // Whatever a test has sent is younger. As the policy of all topics (auto.offset.reset), a repartition topic that
+        // is still empty would be asked again only after request.timeout.ms, which is half a minute.
+        AutoOffsetReset younger = AutoOffsetReset.byDuration(Duration.ofHours(1));
+        builder.stream(from, Consumed.with(Serdes.String(), Serdes.String()).withOffsetResetPolicy(younger))
             .flatMapValues(line -> Arrays.asList(line.split(" ")))
             .groupBy((key, word) -> word, Grouped.with(Serdes.String(), Serdes.String()))
             .count(Materialized.with(Serdes.String(), Serdes.Long()))
