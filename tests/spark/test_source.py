@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from tests.patience import PATIENCE_S
 from tests.spark.publishing import publish
 from tidegate.connectors.inputs.hub_log import Segments
 from tidegate.server import BackgroundServer
@@ -122,7 +123,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, hub: Back
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(120)
+        assert query.awaitTermination(3 * PATIENCE_S)
         sizes.extend(progress["numInputRows"] for progress in query.recentProgress)
         return sorted(row.n for row in spark.read.schema("n int").parquet(str(tmp_path / "out")).collect())
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.azure.management.conftest import GROUP, NAMESPACE, Api
+from tests.patience import PATIENCE_S
 from tidegate.azure.management import monitor
 from tidegate.azure.management.monitor import JOB_METRICS, ActivityLog
 from tidegate.connectors.model import metrics as job_metrics
@@ -35,7 +36,7 @@ def points(answer: dict[str, Any], metric: int = 0) -> list[dict[str, Any]]:
 def store(server: Server, hub: str, events: int) -> None:
     stored = threading.Event()
     server.namespace.event_hub(hub).partitions[0].log.append([b"x"] * events, lambda *_: stored.set())
-    assert stored.wait(10)
+    assert stored.wait(PATIENCE_S)
 
 
 def test_messages_are_counted_by_the_minute_and_by_hub(api: Api, arm_server: Server) -> None:

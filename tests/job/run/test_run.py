@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.job.logs import runner_of
+from tests.patience import PATIENCE_S
 from tidegate.client import ConnectionString
 from tidegate.client.producer import OutgoingEvent, Producer
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -307,11 +308,11 @@ def live_job(folder: Path, late_s: float, age_s: float, what: str = "1", grouped
 
 
 def test_a_run_until_caught_up_ends_once_the_results_of_its_backlog_are_out(tmp_path: Path) -> None:
-    with live_job(tmp_path, late_s=50, age_s=49.5) as job:
+    with live_job(tmp_path, late_s=2 * PATIENCE_S, age_s=2 * PATIENCE_S - 0.5) as job:
         began = time.monotonic()
         assert run_job(job, until_caught_up=True).why is Ending.CAUGHT_UP
     # Not only when the watermark has passed the time at which the run began, which takes the late tolerance.
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < PATIENCE_S
     assert json.loads((tmp_path / "counts.jsonl").read_text())["n"] == 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from tests.portal.conftest import KEY, Client
 from tidegate.server import Server
 from tidegate.server.context.metrics import hub_in
@@ -45,7 +45,7 @@ def test_a_policy_of_a_hub_gives_access_to_that_hub(client: Client, server: Serv
     shown = client.post(f"/eventhubs/{hub}/policies/own/keys").data["keys"][0]["connectionString"]
     assert f"EntityPath={hub}" in shown
     with EventHubProducerClient.from_connection_string(shown) as producer:
-        producer.send_event(EventData("x"), timeout=10)
+        producer.send_event(EventData("x"), timeout=PATIENCE_S)
     assert client.get(f"/eventhubs/{hub}.json")["policies"][0]["name"] == "own"
 
 
@@ -107,7 +107,7 @@ def test_connected_clients_are_listed_by_name_with_what_they_use(
         assert hub_in(server.namespace, f"amqps://localhost:1/{hub.upper()}/Partitions/0") == hub
     finally:
         consumer.close()
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def test_a_reader_changes_nothing(client: Client, away: Client) -> None:
