@@ -70,10 +70,13 @@ export class Visit {
     for (const [width, viewport] of Object.entries(WIDTHS)) {
       await page.setViewportSize(viewport);
       for (const colorScheme of ["light", "dark"]) {
+        const isOnlyAPicture = width === "phone" && colorScheme === "dark";
+        if (isOnlyAPicture && !this.keepsPictures) continue;
         await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-        await page.waitForTimeout(60);
+        // Two frames: what has changed is laid out, and drawn.
+        await page.evaluate(() => new Promise((drawn) => { requestAnimationFrame(() => requestAnimationFrame(drawn)); }));
         if (this.keepsPictures) await page.screenshot({ path: join(this.pictures, `${picture}-${width}-${colorScheme}.png`), fullPage: true });
-        if (width === "phone" && colorScheme === "dark") continue;
+        if (isOnlyAPicture) continue;
         if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(AXE);
         // A dark page is the light one in other colors.
         const rules = colorScheme === "dark" ? { runOnly: { type: "rule", values: ["color-contrast", "link-in-text-block"] } } : {};
