@@ -86,15 +86,20 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: light java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc jars redis prometheus storage browser archive
+.PHONY: light java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc jars kafka-archive redis prometheus storage browser archive
 java:
 	@scripts/need java
 
-# Spark's classes, for the quick start of its tests.
+# The classes of Spark and of Kafka, for the quick start of their tests.
 archive: java .venv/spark-classes.jsa
 
 .venv/spark-classes.jsa: .venv/installed
 	$(BIN)/python -m tests.jars
+
+kafka-archive: java .venv/kafka-classes.jsa
+
+.venv/kafka-classes.jsa: tests/kafka/jars/fetched
+	$(BIN)/python -m tests.kafka
 
 javascript: tests/server/js/node_modules/installed
 
@@ -159,7 +164,7 @@ jdbc: tests/spark/jars/fetched
 
 # One after the other, because two Mavens must not write into one repository.
 jars:
-	+@for each in java-client kafka kafka-programs artemis jdbc; do $(MAKE) --no-print-directory $$each || exit; done
+	+@for each in java-client kafka kafka-archive kafka-programs artemis jdbc; do $(MAKE) --no-print-directory $$each || exit; done
 
 %/jars/fetched: %/pom.xml
 	@scripts/need java maven

@@ -29,6 +29,17 @@ def class_path(folder: Path) -> str:
     return f"{jars}/*"
 
 
+def with_classes(archive: Path) -> list[str]:
+    """Return the options that let Java take classes from an archive, unless it is of another Java or other jars."""
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
+
+
+def keeping_classes(archive: Path) -> list[str]:
+    """Return the options that let Java write its classes to an archive as it ends."""
+    archive.unlink(missing_ok=True)
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable"]
+
+
 def java(*arguments: str) -> list[str]:
     """Return the command that starts Java for a server that lives for seconds."""
     return [program("java"), *_SHORT_LIVED.split(), "-Xmx512m", *arguments]
@@ -37,12 +48,9 @@ def java(*arguments: str) -> list[str]:
 def start_spark_quickly() -> None:
     """Let every Java process of Spark that this process and its children start be made for a short life.
 
-    By the variables of Spark's own scripts, because Java reports those of its own on standard error. An archive that is
-    of another Java or another Spark is ignored, in silence.
+    By the variables of Spark's own scripts, because Java reports those of its own on standard error.
     """
-    options = _SHORT_LIVED
-    if ARCHIVE.exists():
-        options += f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
+    options = " ".join([_SHORT_LIVED, *with_classes(ARCHIVE)])
     os.environ["SPARK_LAUNCHER_OPTS"] = _SHORT_LIVED
     os.environ["SPARK_DAEMON_JAVA_OPTS"] = options
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} '-Dspark.executor.extraJavaOptions={options}'"
@@ -62,8 +70,7 @@ def _write_archive() -> None:
 
     from tidegate.spark import end_java
 
-    ARCHIVE.unlink(missing_ok=True)
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE} -Xlog:disable"
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join([_SHORT_LIVED, *keeping_classes(ARCHIVE)])
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     numbers = session.range(1000).selectExpr("id % 7 AS k", "id AS v")
     numbers.groupBy("k").count().collect()

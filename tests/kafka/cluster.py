@@ -23,7 +23,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import DecodeError
 from kio.static.primitive import i32
 
-from tests.jars import class_path, free_ports, java
+from tests.jars import class_path, free_ports, java, with_classes
+from tests.kafka import ARCHIVE
 from tests.kafka.links import Link, Links
 from tests.patience import eventually
 
@@ -93,6 +94,7 @@ class Cluster:
             path = f"{skewed_clock()}:{path}"
             skew = [f"-Dskew={self._skew_ms.get(node, 0)}"]
         options = ["-Xmx256m", *skew]
+        options += with_classes(ARCHIVE)
         command = java(*options, "-cp", path, "kafka.Kafka", str(place / "server.properties"))
         with (place / "output").open("wb") as output:
             self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
