@@ -21,7 +21,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "log": ("durable_files", "kafka"),
     "store/client": ("kafka",),
     "store/kafka": ("store/client", "kafka", "log", "durable_files"),
-    "store": ("store/client", "store/kafka"),
+    "store": ("store/client", "store/kafka", "lazy"),
     "ordering": (),
     "blobs": (),
     "checkpoints": ("blobs", "retrying"),
