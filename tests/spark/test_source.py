@@ -139,10 +139,11 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, hub: Back
     ("options", "told"),
     [
         ({"connectionString": "nonsense"}, "connection string"),
-        ({"eventsPerTask": "many"}, "eventsPerTask"),
+        # How options are read is tested without Spark.
+        pytest.param({"eventsPerTask": "many"}, "eventsPerTask", marks=SOAK),
         ({"startingPositions": '{"0": "latest", "7": "earliest"}'}, "no partition '7'; there are 0, 1, 2"),
         ({"startingPositon": "earliest"}, "did you mean startingPosition"),
-        ({"startingPosition": "yesterday"}, "startingPosition"),
+        pytest.param({"startingPosition": "yesterday"}, "startingPosition", marks=SOAK),
         ({"consumerGroup": "nobody"}, "nobody"),
     ],
 )

@@ -19,6 +19,7 @@ from tidegate.spark import events, sql
 from tidegate.spark.queries.parquet_files import FileColumn, RowGroup, rows_of, rows_of_group
 
 pytestmark = pytest.mark.spark
+SOAK = pytest.mark.soak
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERING = {"late_arrival_tolerance_s": 20, "out_of_order_tolerance_s": 3}
 ALL = "SELECT device, speed, small, fast, photo, at, local, System.Timestamp() AS t INTO o FROM i TIMESTAMP BY at"
@@ -87,7 +88,10 @@ def by_spark_in_micros(folder: Path, spark: SparkSession) -> None:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
 
 
-@pytest.mark.parametrize("write", [by_arrow, pytest.param(by_spark, marks=pytest.mark.soak), by_spark_in_micros])
+# Files that Spark wrote are in tests/spark/test_frame_inputs.py too.
+@pytest.mark.parametrize(
+    "write", [by_arrow, *(pytest.param(one, marks=SOAK) for one in (by_spark, by_spark_in_micros))]
+)
 def test_the_rows_are_those_that_spark_reads(
     spark: SparkSession, tmp_path: Path, write: Callable[[Path, SparkSession], None]
 ) -> None:
