@@ -97,7 +97,8 @@ class Decoder:
     ) -> tuple[list[Any], Sequence[bytes], Int64Array, Int64Array, list[tuple[int, Problem]]]:
         """Return decoded objects, their texts, the body and index of each, and the bodies that hold none."""
         count = len(bodies)
-        too_deep = _too_deep(bodies) | self._too_many_values(bodies)
+        longest = max(map(len, bodies), default=0)
+        too_deep = _too_deep(bodies, longest) | self._too_many_values(bodies, longest)
         try:
             if too_deep:
                 raise RecursionError
@@ -133,10 +134,10 @@ class Decoder:
             indices += range(len(found))
         return rows, texts, np.array(events, dtype=np.int64), np.array(indices, dtype=np.int64), rejected
 
-    def _too_many_values(self, bodies: Sequence[bytes]) -> set[int]:
+    def _too_many_values(self, bodies: Sequence[bytes], longest: int) -> set[int]:
         """Return which bodies have too many values. Each takes a byte, so only long bodies are looked at."""
         most = self._limits.event_values
-        if max(map(len, bodies), default=0) <= most:
+        if longest <= most:
             return set()
         return {event for event, body in enumerate(bodies) if _has_more_values(body, most)}
 
@@ -262,12 +263,12 @@ _Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | list[Any] | dict[str, Any] | None]).decode
 
 
-def _too_deep(bodies: Sequence[bytes]) -> set[int]:
+def _too_deep(bodies: Sequence[bytes], longest: int) -> set[int]:
     """Return which bodies are nested so deeply that a decoder that skips them would run out of stack.
 
     The available stack depends on where the decoder runs, but the bodies that are rejected must not.
     """
-    if max(map(len, bodies), default=0) <= _SYNTAX_DEPTH:
+    if longest <= _SYNTAX_DEPTH:
         return set()
     return {event for event, body in enumerate(bodies) if len(body) > _SYNTAX_DEPTH and _nesting(body) > _SYNTAX_DEPTH}
 

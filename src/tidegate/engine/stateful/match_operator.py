@@ -19,7 +19,7 @@ from tidegate.engine.substreams.watermarks import Waiting, Watermark
 from tidegate.engine.values.grouping import group, ordered_keys, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
-from tidegate.engine.windows.held_rows import in_order, kept, with_keys_of
+from tidegate.engine.windows.held_rows import kept, with_keys_of
 from tidegate.ordering import END_OF_TIME
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.patterns import lengths_of
@@ -117,10 +117,8 @@ class MatchOperator:
         if new is not None:
             state.held.append(new)
         due = state.held.choose(lambda part: self._is_due(part.table.times, watermark_ticks))
-        changed = in_order(due, None if self._length is None else new)
-        if changed is None:
-            return None
-        return state.held.take_chosen(with_keys_of(state.held, lambda table: table.keys, changed.keys, len(changed)))
+        changed = [rows for rows in (due, None if self._length is None else new) if rows is not None]
+        return state.held.take_chosen(with_keys_of(state.held, lambda table: table.keys, changed)) if changed else None
 
     def _is_due(self, times: Int64Array, watermark_ticks: int) -> BoolArray:
         """Return bool[n]: whether all rows that a match from there may contain have arrived, however many follow."""

@@ -114,7 +114,7 @@ class _Held:
             self.most = 0
             return self.rows.take_chosen(lambda part: np.ones(len(part.table), dtype=np.bool_))
         if new.substreams is None:
-            return self.rows.take_chosen(with_keys_of(self.rows, lambda table: table.keys, new.keys, len(new)))
+            return self.rows.take_chosen(with_keys_of(self.rows, lambda table: table.keys, [new]))
         touched = np.zeros(1 + max(map(_largest, (new, *(part.table for part in self.rows.parts)))), dtype=np.bool_)
         touched[new.substreams] = True
         return self.rows.take_chosen(lambda part: touched[part.table.substreams])

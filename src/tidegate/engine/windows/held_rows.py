@@ -87,23 +87,27 @@ class GroupRows:
         )
 
 
+def most_change(held: Waiting[T], count: int) -> bool:
+    """Return whether so many rows have changed that they are likely to have most of the keys."""
+    return _FEW * count > sum(len(part.table) for part in held.parts)
+
+
 def with_keys_of(
-    held: Waiting[T], keys: Callable[[T], Sequence[Vector]], changed: Sequence[Vector], count: int
+    held: Waiting[T], keys: Callable[[T], Sequence[Vector]], changed: Sequence[T]
 ) -> Callable[[Part[T]], BoolArray]:
     """Return what says of each part which rows have a key that occurs among changed rows, and perhaps others.
 
     Args:
         held: of the rows that have not changed, only the keys are read.
         keys: returns the key columns of a table.
-        changed: those of the changed rows.
-        count: how many rows have changed.
+        changed: the rows that have changed, of which there is at least one.
     """
+    count = sum(map(len, changed))
     tables = [part.table for part in held.parts]
     lengths = list(map(len, tables))
-    if not tables or not changed or _FEW * count > sum(lengths):
-        # They are likely to have most of the keys.
+    if not tables or most_change(held, count) or not keys(changed[0]):
         return lambda part: np.ones(len(part.table), dtype=np.bool_)
-    columns = zip(changed, *map(keys, tables), strict=True)
+    columns = zip(*map(keys, (*changed, *tables)), strict=True)
     groups = group(count + sum(lengths), [unified(Vector.concat(column)) for column in columns])
     is_changed = np.zeros(groups.count, dtype=np.bool_)
     is_changed[groups.codes[:count]] = True

@@ -39,7 +39,7 @@ from tidegate.engine.substreams.watermarks import Part, Waiting, Watermark, unti
 from tidegate.engine.values.grouping import group, spelled, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array
-from tidegate.engine.windows.held_rows import GroupRows, in_order, with_keys_of
+from tidegate.engine.windows.held_rows import GroupRows, most_change, with_keys_of
 from tidegate.engine.windows.kind import RowWindow, ceil_to
 from tidegate.ordering import format_duration, short_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, NO_TIME
@@ -214,18 +214,16 @@ class SessionOperator:
             due: BoolArray = part.table.due < until(watermark, part.table.substreams)
             return due
 
-        due = state.held.choose(is_due)
-        changed = in_order(None if due is None else due.frame, new)
-        if changed is None:
+        added = None if new is None else SessionRows.of(new)
+        # Where new rows change most keys, what is due need not be looked for.
+        due = None if added is not None and most_change(state.held, len(added)) else state.held.choose(is_due)
+        changed = [rows for rows in (due, added) if rows is not None]
+        if not changed:
             return None
-        keys_of = with_keys_of(
-            state.held,
-            lambda table: self._rows.partitions(table.frame),
-            self._rows.partitions(changed),
-            len(changed),
+        held = state.held.take_chosen(
+            with_keys_of(state.held, lambda table: self._rows.partitions(table.frame), changed)
         )
-        tables = [state.held.take_chosen(keys_of), None if new is None else SessionRows.of(new)]
-        there = [table for table in tables if table is not None]
+        there = [rows for rows in (held, added) if rows is not None]
         return SessionRows.concat(there) if there else None
 
     def _fold(self, held: Frame, out: Int64Array, ends: Int64Array, partition: Int64Array) -> Frame | None:

@@ -135,11 +135,10 @@ class SlidingOperator:
             state.released = watermark
         # A window changes where a row enters or leaves, so rows of all other keys can stay where they are.
         left = state.held.take_chosen(lambda part: self._has_left(part.table, watermark))
-        changed = in_order(left, new)
-        if changed is None:
+        changed = [rows for rows in (left, new) if rows is not None]
+        if not changed:
             return None
-        keys_of = with_keys_of(state.held, self._rows.keys, self._rows.keys(changed), len(changed))
-        held = in_order(left, state.held.choose(keys_of), new)
+        held = in_order(left, state.held.choose(with_keys_of(state.held, self._rows.keys, changed)), new)
         assert held is not None
         if new is not None and (stays := kept(new, ~self._has_left(new, watermark))) is not None:
             state.held.append(stays)
