@@ -107,6 +107,15 @@ def test_without_a_late_tolerance_nothing_is_forgotten() -> None:
     assert carry.forget(policy).keys.keys().to_list() == [b"'a'", b"'b'"]
 
 
+def test_two_runs_that_continue_from_one_carry_do_not_share_the_meaning_of_codes() -> None:
+    carry = SubstreamCarry()
+    codes_of(carry, ["a", "b"])
+    other = pickle.loads(pickle.dumps(carry)).renewed()
+    assert other.keys.keys().to_list() == carry.keys.keys().to_list()
+    assert other.keys.generation != carry.keys.generation
+    assert codes_of(carry, ["c", "d"]).tolist() == codes_of(other, ["d", "c"]).tolist() == [2, 3]
+
+
 @pytest.mark.slow
 def test_many_substreams_at_once() -> None:
     rng = np.random.default_rng(11)

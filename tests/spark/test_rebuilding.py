@@ -10,6 +10,7 @@ from tests.job.run.test_run import run_here, write_job
 from tests.spark.test_placement import CHAIN, OUTPUTS
 from tidegate.job import StepReport, load_job
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
+from tidegate.job.runtime import carries
 from tidegate.spark import placement, run_job_on_spark
 from tidegate.spark.placement import SparkPlacement
 from tidegate.spark.rebuilding import RebuildingShards
@@ -17,25 +18,32 @@ from tidegate.spark.rebuilding import RebuildingShards
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
 QUERY = CHAIN.replace("udf.once(v)", "v")
+BY_SUBSTREAM = """
+SELECT System.Timestamp() AS ts, k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t OVER k
+GROUP BY k, TumblingWindow(second, 60)
+SELECT System.Timestamp() AS ts, k, v INTO chained FROM i TIMESTAMP BY t OVER k WHERE v > 3
+"""
 
 
 @pytest.mark.parametrize(
-    ("lost", "small_events"),
+    ("lost", "small_events", "query"),
     [
-        pytest.param("0-1", 0, marks=pytest.mark.soak),
-        pytest.param("0-1", 20_000, marks=pytest.mark.soak),
-        ("1-2", 0),
+        pytest.param("0-1", 0, QUERY, marks=pytest.mark.soak),
+        pytest.param("0-1", 20_000, QUERY, marks=pytest.mark.soak),
+        pytest.param("0-1", 0, BY_SUBSTREAM, marks=pytest.mark.soak),
+        ("1-2", 0, QUERY),
     ],
 )
 def test_only_the_shard_that_is_gone_is_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, small_events: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, small_events: int, query: str
 ) -> None:
-    """In stages, and in one task."""
+    """In stages, and in one task; the carries of substreams are kept by workers."""
     monkeypatch.setattr(placement, "SMALL_EVENTS", small_events)
+    monkeypatch.setattr(carries, "WHOLE_BELOW", 1)
     outputs = OUTPUTS.split("[outputs.early]")[0]
-    expected = write_job(tmp_path / "here", 400, QUERY, outputs=outputs)
+    expected = write_job(tmp_path / "here", 400, query, outputs=outputs)
     run_here(expected, 50)
-    path = write_job(tmp_path / "spark", 400, QUERY, outputs=outputs)
+    path = write_job(tmp_path / "spark", 400, query, outputs=outputs)
     disk = tmp_path / "disk"
     placed: list[SparkPlacement] = []
     rebuilt: list[RebuildingShards] = []

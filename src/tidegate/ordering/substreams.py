@@ -17,6 +17,7 @@ is no late tolerance, when nothing can be forgotten.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -49,12 +50,13 @@ class SubstreamKeys:
     """The dictionary key -> code. It only grows, so carries of different ages can share one.
 
     Attributes:
-        generation: how often substreams of the partition have been forgotten, which changes the codes of the others.
+        generation: a number that no other dictionary has. Where it is the same, a code has the same key. It changes
+            when substreams are forgotten, which changes the codes of the others.
     """
 
-    def __init__(self, index: KeyIndex | None = None, generation: int = 0) -> None:
+    def __init__(self, index: KeyIndex | None = None, generation: int | None = None) -> None:
         self._index = index or KeyIndex()
-        self.generation = generation
+        self.generation = secrets.randbits(62) if generation is None else generation
         self.forget_from = max(FORGET_FROM, 2 * len(self._index))
 
     def __len__(self) -> int:
@@ -74,7 +76,11 @@ class SubstreamKeys:
 
     def only(self, codes: Codes) -> SubstreamKeys:
         """Return the next generation, with some of the keys."""
-        return SubstreamKeys(self._index.only(codes), self.generation + 1)
+        return SubstreamKeys(self._index.only(codes))
+
+    def renewed(self) -> SubstreamKeys:
+        """Return the next generation, with all keys; this dictionary is not used any more."""
+        return SubstreamKeys(self._index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +101,13 @@ class SubstreamCarry:
     def advance(self, arrival: int) -> SubstreamCarry:
         """Return the carry after a tick: the broker's clock has reached ``arrival``. It advances every substream."""
         return self if arrival <= self.arrival else replace(self, arrival=arrival)
+
+    def renewed(self) -> SubstreamCarry:
+        """Return the carry with a dictionary of its own, where another run continues from this carry as well.
+
+        From here on, the two give codes to new keys as they read them.
+        """
+        return replace(self, keys=self.keys.renewed())
 
     def timeline(self, code: int) -> Carry:
         """Return the carry of one substream."""

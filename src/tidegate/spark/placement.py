@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.connectors.model.encoded_rows import Elsewhere, Encoder
@@ -153,7 +154,9 @@ class SparkPlacement:
         self._spark = spark
         self._thread = thread
         # All executors of a local master are in one process, and their workers see each other's files.
-        self._single = thread.call(lambda: single_partition(spark)) if runs_here(spark) else None
+        self._single: RDD[Any] | None = None
+        if runs_here(spark):
+            self._single = readable(lambda: thread.call(lambda: single_partition(spark)))
         self._anchored: DataFrame | None = None
         self._anchor_name = ""
         self._folder = settings.folder / f"step-{uuid.uuid4().hex}"
@@ -165,7 +168,7 @@ class SparkPlacement:
         self._place_shards(settings.shards)
         self._outputs = own.output_names
         self._by_substream = own.by_substream
-        self._carries = None if policy.merged else SentCarries(self._publish, PublishedFile.delete)
+        self._carries = self._new_carries()
         self._version = 0
         self._parts: set[Path] = set()
         self._complete: Completeness | None = None
@@ -190,14 +193,20 @@ class SparkPlacement:
         """Return the anchor of the shards, made when it is first needed: small steps on this machine do without."""
         if self._anchored is None:
             spark, shards = self._spark, self._place.shards
-            configure(spark, shards)
             of_shards = labels(shards)
-            self._anchored = self._call(
-                "anchor of shards", lambda: anchor(spark, of_shards, self._run, visible=bool(self._owner))
-            )
+
+            def anchored() -> DataFrame:
+                configure(spark, shards)
+                return anchor(spark, of_shards, self._run, visible=bool(self._owner))
+
+            self._anchored = self._call("anchor of shards", anchored)
             self._anchor_name = self._run
             self._job = replace(self._job, labels=of_shards)
         return self._anchored
+
+    def _new_carries(self) -> SentCarries | None:
+        """Return how the carries of substreams travel; the one carry of merged partitions is sent whole."""
+        return None if self._policy.merged else SentCarries(self._publish, PublishedFile.delete)
 
     def _publish(self, value: object) -> PublishedFile:
         return PublishedFile.of(self._folder, value)
@@ -223,9 +232,7 @@ class SparkPlacement:
         check(answers)
         results = [result for answer in answers for result in answer.results]
         if carries is not None:
-            ranges = {(one.input, one.partition): one for task in tasks for one in task.ranges}
-            for result in results:
-                carries.received(result, ranges[result.input, result.partition])
+            carries.received_all(results, tasks)
         reports = [answer.report for answer in answers if answer.report is not None]
         self._version += 1
         complete = Completeness.least(report.complete for report in reports)
@@ -436,7 +443,14 @@ class SparkPlacement:
             return None
         anchored = self._anchor()
         return RebuildingShards(
-            self._spark, anchored, self._job, self._version, frozenset(lost), self._place, self._call
+            self._spark,
+            anchored,
+            self._job,
+            self._version,
+            frozenset(lost),
+            self._place,
+            self._call,
+            self._new_carries(),
         )
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.engine import Program, ResultRows
+from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome, Place, ShardName, StateLost, WorkersLost
 from tidegate.job.runtime.rebuilding import to_the_end, with_those_below
@@ -39,12 +40,14 @@ class RebuildingShards:
         lost: frozenset[ShardName],
         place: Place,
         call: Callable[[str, Callable[[], Any]], Any],
+        carries: SentCarries | None,
     ) -> None:
         """
         Args:
             job: what has lost shards.
             version: that of the states of its other shards.
             call: calls Spark, given what for.
+            carries: those of substreams, for this run alone.
         """
         self._spark = spark
         self._anchored = anchored
@@ -52,21 +55,26 @@ class RebuildingShards:
         self._whole_version = version
         self._lost = lost
         self._call = call
+        self._carries = carries
         self._job = replace(job, run=f"{job.run}_{uuid.uuid4().hex}", only=with_those_below(lost, place.shards))
         self._version = 0
         self.place = place
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """See ``Placement.run``; what is emitted has been emitted before."""
-        # No carry is of substreams, for which every worker would have to keep it: see `can_follow`.
-        blobs, version = [pickle.dumps(task, protocol=5) for task in tasks], self._version
+        carries, version = self._carries, self._version
+        sent = tasks if carries is None else [carries.sent(task) for task in tasks]
+        published = {} if carries is None else dict(carries.published)
+        blobs = [pickle.dumps(task, protocol=5) for task in sent]
         what = f"{len(self._lost)} lost shards, step {version + 1}"
         answers = self._call(
-            what, lambda: step(self._spark, self._anchored, self._job, blobs, {}, to_the_end(order), version)
+            what, lambda: step(self._spark, self._anchored, self._job, blobs, published, to_the_end(order), version)
         )
         check(answers)
         self._version += 1
         results = [result for answer in answers for result in answer.results]
+        if carries is not None:
+            carries.received_all(results, tasks)
         complete = Completeness.least(answer.report.complete for answer in answers if answer.report is not None)
         return Outcome(results, [], complete)
 
@@ -89,6 +97,8 @@ class RebuildingShards:
 
     def close(self) -> None:
         """Delete what has not been adopted."""
+        if self._carries is not None:
+            self._carries.close()
         with contextlib.suppress(*FAILURES, WorkersLost):
             self._call("lost shards", lambda: clean(self._anchored, None, self._job))
 

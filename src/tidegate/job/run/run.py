@@ -29,7 +29,7 @@ from tidegate.job.runtime.placement import (
     StateLost,
     WorkersLost,
 )
-from tidegate.job.runtime.rebuilding import Follower, can_follow
+from tidegate.job.runtime.rebuilding import Follower
 from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, Timeline, gauges
 from tidegate.job.runtime.task import local_runner
@@ -447,8 +447,6 @@ class _Run:
             everything has to be computed again.
         """
         assert self._placement is not None
-        if not can_follow(self._inputs.program, self._policy):
-            return False
         part = self._placement.rebuilding(lost.shards)
         if part is None:
             return False

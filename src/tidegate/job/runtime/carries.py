@@ -14,7 +14,7 @@ it. What a worker keeps may be lost at any moment without changing a row.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -131,6 +131,18 @@ class SentCarries:
     def sent(self, task: Task) -> Task:
         """Return the task with versions in place of its large carries."""
         return replace(task, ranges=[self._of_range(one) for one in task.ranges])
+
+    def received_all(self, results: Sequence[RangeResult], tasks: Sequence[Task]) -> None:
+        """Replace the changes in the results of tasks."""
+        ranges = {(one.input, one.partition): one for task in tasks for one in task.ranges}
+        for result in results:
+            self.received(result, ranges[result.input, result.partition])
+
+    def close(self) -> None:
+        """Withdraw everything; no task is sent any more."""
+        for number in list(self.published):
+            self.withdraw(self.published.pop(number))
+        self._sent.clear()
 
     def received(self, result: RangeResult, task_range: RangeTask) -> None:
         """Replace the changes in a result with the carry that follows from them."""

@@ -67,6 +67,7 @@ class StepOrder:
         released: ticks; every earlier result has been emitted.
         ahead: by output, up to which time (ticks) results have been emitted, where that is beyond ``released``.
         until: ticks; only results before this time are emitted.
+        until_arrival: ticks; where each substream has its own watermark, events from this arrival on complete nothing.
         emission: which results to emit where each substream has its own watermark.
         idle: how far timelines have come that the step does not read.
         read: the timelines that it reads.
@@ -85,6 +86,7 @@ class StepOrder:
     timelines: tuple[Timeline, ...] = ()
     settled_at: int = END_OF_TIME
     preview: bool = False
+    until_arrival: int = END_OF_TIME
 
     def after(self, slowest: int, program: Program) -> StepOrder:
         """Return the order with what has been emitted once results before ``slowest`` (ticks) are complete."""
@@ -103,7 +105,7 @@ class StepOrder:
         every = [*self.idle.values(), *read.values()]
         slowest = min((one.watermark for one in every), default=END_OF_TIME)
         arrival = min((one.arrival for one in every), default=END_OF_TIME)
-        return Completeness(min(program.complete_before(slowest), self.until), arrival)
+        return Completeness(min(program.complete_before(slowest), self.until), min(arrival, self.until_arrival))
 
     def ahead_at(self, slowest: int, program: Program) -> dict[str, int]:
         """Return up to which time outputs with a shorter delay than others get ahead of ``slowest`` in this step."""

@@ -8,6 +8,14 @@ dropped. The states that it leaves are those of the lost shards, and the first r
 What the first run has emitted must be emitted and nothing else, as the other shards have done with their rows: they
 have forgotten them, and sent them on to higher levels. So the follower goes exactly that far (`Stepper.emitted_to`),
 whatever the watermark is by now. A run that has begun again itself may have emitted less than the one before it.
+
+Where each substream has its own watermark, that is the arrival up to which results were emitted by emission arrival
+(`tidegate.ordering.emission`). What a shard knows of a substream may be less than it knew: events before those that are
+read again matter to no result that is still to come. The numbers that tasks give to substreams are not those of the
+first run, which its next tasks use; each dictionary of substreams says so by its generation.
+
+Where partitions are merged by arrival, the first run has read all events before an arrival that every partition had
+reached, and the follower finds this arrival as the lower bound of what is still to come.
 """
 
 from __future__ import annotations
@@ -16,11 +24,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
-from tidegate.engine import Program
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import Placement, ShardName
 from tidegate.job.runtime.step import Step, Stepper, StepSettings
-from tidegate.ordering import NO_TIME, Policy
+from tidegate.ordering import NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +84,16 @@ class Follower:
             placement: has the shards that are computed again.
         """
         self.events = 0
-        self._until = run.emitted_to
+        self._until = run.until if run.program.by_substream else run.emitted_to.time
         so_far: dict[str, InputLog] = {}
         for name, log in logs.items():
-            positions = {partition: at for (of, partition), at in run.positions.items() if of == name}
+            # A partition that has appeared since the last step would hold back what that step emitted.
+            positions = {partition: run.positions[of, partition] for of, partition in run.known if of == name}
             arrivals = {partition: run.arrival_of((name, partition)) for partition in positions}
             so_far[name] = LogSoFar(log, positions, arrivals)
         self.stepper = Stepper(run.program, run.policy, so_far, placement, run.progress, settings)
         self.stepper.may_have_emitted = run.emitted_to
+        self.stepper.until_arrival = run.emitted_to.arrival
 
     def step(self, most_events: int | None = None) -> Step:
         """Read on.
@@ -113,12 +122,3 @@ def with_those_below(lost: Iterable[ShardName], shards: int) -> frozenset[ShardN
     given = frozenset(lost)
     highest = max((level for level, _ in given), default=0)
     return given | {(level, shard) for level in range(highest) for shard in range(shards)}
-
-
-def can_follow(program: Program, policy: Policy) -> bool:
-    """Return whether a run can be followed.
-
-    Not with OVER: what a shard knows of a substream goes back to events that a follower does not read. Nor where
-    partitions are merged by arrival: how far such a run may read depends on the ends of all of them.
-    """
-    return not program.by_substream and not policy.merged

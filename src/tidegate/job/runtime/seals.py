@@ -27,7 +27,7 @@ from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import InputLog, PartitionEnd, last_arrival
 from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.engine import Program
-from tidegate.job.runtime.placement import Placement
+from tidegate.job.runtime.placement import Place, Placement
 from tidegate.job.runtime.sealing import UNREADABLE, SealedFile, SealedState, SealFolder, SealSlower, SealUnusable
 from tidegate.job.runtime.step import SealedStepper, Stepper
 from tidegate.job.runtime.timelines import Timeline, first_to_read
@@ -35,7 +35,7 @@ from tidegate.ordering import Policy
 
 FOLDER = "sealed"
 _MANIFEST = "manifest.json"
-_VERSION = 2
+_VERSION = 3
 COPIED_BYTES_PER_S = 100 * 2**20
 """How fast a sealed state is copied and compared with its digests, at least."""
 START_S, START_ON_SPARK_S = 0.02, 0.5
@@ -57,6 +57,25 @@ class Sealed:
     stepper: SealedStepper
     last_arrivals: dict[Timeline, int]
     seconds_per_event: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryCosts:
+    """About how many seconds a run takes to be where a seal was taken: from the log, and from the seal."""
+
+    log_s: float
+    seal_s: float
+
+    @classmethod
+    def of(cls, sealed: Sealed, bytes: int, events: int, place: Place) -> RecoveryCosts:
+        """Estimate the costs.
+
+        Args:
+            bytes: how many the seal has.
+            events: how many events need not be read with it.
+        """
+        start_s = START_S if place.master is None else START_ON_SPARK_S
+        return cls(events * sealed.seconds_per_event, start_s + bytes / COPIED_BYTES_PER_S)
 
 
 def fingerprint_of(job: str, inputs: Mapping[str, object]) -> str:
@@ -134,7 +153,7 @@ class Seals:
             raise SealUnusable(f"{driver.copy} is something else")
         if not stepper.progress.includes(sealed.stepper.progress):
             raise SealUnusable("it is of a later time than the last commit")
-        if sealed.stepper.emitted_to > stepper.may_have_emitted:
+        if sealed.stepper.emitted_to.exceeds(stepper.may_have_emitted):
             raise SealUnusable("it has emitted more than the other shards have")
         self._check_log(sealed, stepper, program)
         self._check_cost(sealed, state, stepper, placement, program)
@@ -179,8 +198,8 @@ class Seals:
     ) -> None:
         positions, first = sealed.stepper.timelines.positions, self.first_positions(stepper, program)
         saved = sum(position - first[at] for at, position in positions.items())
-        start_s = START_S if placement.place.master is None else START_ON_SPARK_S
-        if saved * sealed.seconds_per_event < start_s + state.bytes / COPIED_BYTES_PER_S:
+        costs = RecoveryCosts.of(sealed, state.bytes, saved, placement.place)
+        if costs.log_s < costs.seal_s:
             raise SealSlower(f"it would save reading {saved:,} events")
 
     def first_positions(self, stepper: Stepper, program: Program) -> dict[Timeline, int]:

@@ -102,6 +102,23 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class EmittedTo:
+    """How far the keyed side of a run has emitted, and so what it has forgotten, or sent on to higher levels.
+
+    Attributes:
+        time: ticks; results before this time.
+        arrival: ticks; where each substream has its own watermark, results with an emission arrival before this one.
+    """
+
+    time: int = NO_TIME
+    arrival: int = NO_TIME
+
+    def exceeds(self, other: EmittedTo) -> bool:
+        """Return whether results have been emitted that had not been at the other."""
+        return self.time > other.time or self.arrival > other.arrival
+
+
+@dataclass(frozen=True, slots=True)
 class SealedStepper:
     """The driver's side of a run after a step.
 
@@ -113,7 +130,7 @@ class SealedStepper:
     timelines: SealedTimelines
     progress: Progress
     failed: Int64Array
-    emitted_to: int = NO_TIME
+    emitted_to: EmittedTo
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +223,12 @@ class Stepper:
     """A run of one query over one set of logs, from one output start time.
 
     Attributes:
-        emitted_to: ticks; the keyed side has let go of results before this time. That is less than ``released`` in a
-            run that has begun again and has not got as far as the one before it.
-        may_have_emitted: ticks; a seal that has emitted more is not what this run may continue from.
+        emitted_to: how far the keyed side has emitted. That is less than ``released`` in a run that has begun again and
+            has not got as far as the one before it.
+        may_have_emitted: a seal that has emitted more is not what this run may continue from.
+        until_arrival: ticks; see `StepOrder`.
+        until: ticks; the time up to which the last step was to emit.
+        known: the timelines of the last step.
     """
 
     def __init__(
@@ -239,8 +259,10 @@ class Stepper:
         self._resumed = resume.emitted
         self._failed: list[Int64Array] = []
         self._preview: list[ResultRows] | None = None
-        self.emitted_to = NO_TIME
-        self.may_have_emitted = END_OF_TIME
+        self.emitted_to = EmittedTo()
+        self.may_have_emitted = EmittedTo(END_OF_TIME, END_OF_TIME)
+        self.until_arrival = self.until = END_OF_TIME
+        self.known: frozenset[Timeline] = frozenset()
         self.emitted = resume.emitted
         self.released = resume.released
         self.ahead = dict(resume.ahead)
@@ -270,6 +292,7 @@ class Stepper:
         outcome = self._placement.run(tasks, order)
         results = sorted(outcome.results, key=lambda result: (result.input, result.partition))
         watermarks = timelines.record(ranges, ends, results)
+        self.until, self.known = until, frozenset(ends)
         rows = outcome.rows
         failed = [error for error in outcome.errors if len(error.times)]
         self._note_emission(order, outcome.complete)
@@ -365,7 +388,7 @@ class Stepper:
         Results up to this run's own progress are dropped, as they are where the log is read again.
         """
         self._timelines.restore(sealed.timelines)
-        self.emitted_to = sealed.emitted_to
+        self.emitted_to, self.known = sealed.emitted_to, frozenset(sealed.timelines.positions)
         waits = sealed.failed >= self.released
         self._failed = [sealed.failed[waits]] if waits.any() else []
 
@@ -388,14 +411,15 @@ class Stepper:
         known = sorted({(name, "") for name, _ in ends} if self.policy.merged else ends)
         reach = max(until, self._resumed.until) if self._resumed.before != NO_TIME else until
         emission = EmissionRange(self._start, reach, self._resumed.before, self._resumed.until)
-        ahead, settled_at = dict(self.ahead), self.settled_at
-        return StepOrder(self.released, ahead, until, emission, idle, frozenset(read), tuple(known), settled_at)
+        order = StepOrder(self.released, dict(self.ahead), until, emission, idle, frozenset(read), tuple(known))
+        return replace(order, settled_at=self.settled_at, until_arrival=self.until_arrival)
 
     def _note_emission(self, order: StepOrder, complete: Completeness) -> None:
         """Note what has been emitted; outputs with a shorter delay than others get ahead of the slowest."""
-        slowest = complete.slowest
+        slowest, emitted = complete.slowest, self.emitted_to
         if slowest > order.released or order.ahead_at(slowest, self.program):
-            self.emitted_to = max(self.emitted_to, slowest)
+            emitted = replace(emitted, time=max(emitted.time, slowest))
+        self.emitted_to = replace(emitted, arrival=max(emitted.arrival, complete.arrival))
         after, until = order.after(complete.slowest, self.program), order.emission.until_ticks
         self.released, self.ahead = max(self.released, after.released), {**self.ahead, **after.ahead}
         if not self.program.by_substream:

@@ -141,8 +141,11 @@ class Timelines:
         return SealedTimelines(dict(self.positions), dict(self.carries), dict(self._bounds), dict(self._arrivals))
 
     def restore(self, sealed: SealedTimelines) -> None:
-        """Continue from the timelines of an earlier run."""
-        self.positions, self.carries = dict(sealed.positions), dict(sealed.carries)
+        """Continue from the timelines of an earlier run, which may still read on."""
+        self.positions = dict(sealed.positions)
+        self.carries = {
+            at: carry.renewed() if isinstance(carry, SubstreamCarry) else carry for at, carry in sealed.carries.items()
+        }
         self._bounds, self._arrivals = dict(sealed.bounds), dict(sealed.arrivals)
 
     def spread(self, parallelism: int) -> None:
