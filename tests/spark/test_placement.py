@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
 from tests.engine.streams import program
 from tests.job.run.test_run import run_here, write_job
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import StepReport, load_job
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.ordering import Policy
@@ -117,6 +119,19 @@ def test_a_job_that_moves_to_spark_does_not_wait_for_its_first_plan(
     order: Any = None
     placed._answers([], {}, order, events)
     assert taken == [shape]
+
+
+def test_java_that_dies_before_the_anchor_is_spark_that_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*given: object) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(placement, "configure", die)
+    of = program("SELECT k, COUNT(*) AS n INTO o FROM i GROUP BY k, TumblingWindow(second, 1)")
+    spark: Any = SimpleNamespace(_sc=SimpleNamespace(master="spark://somewhere"))
+    with pytest.raises(UnavailableError, match="Spark has stopped"):
+        SparkPlacement(spark, of, Policy.none(), PlacementSettings(2, tmp_path), StepThread())
 
 
 FILES = """

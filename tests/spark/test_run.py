@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
+from tests.job.run.test_run import write_job as write_recorded_job
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.profiles import scaled
 from tests.spark.equality import check_on_spark
 from tests.spark.publishing import publish
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.connectors.model.metrics import INPUT_EVENTS
 from tidegate.job import load_job
+from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.job.run.placement_policy import RunLocation
 from tidegate.server import BackgroundServer
 from tidegate.spark import run, run_job_on_spark
@@ -281,3 +285,15 @@ def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, 
     else:
         master, seeds = request.getfixturevalue("cluster"), range(logs, 2 * logs)
     assert check_on_spark(master, tmp_path / "spark.log", seeds) == (1 if executors == "one" else 2)
+
+
+def test_java_that_dies_while_it_is_asked_for_little_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*given: object) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(run, "run_steps", die)
+    job = load_job(write_recorded_job(tmp_path, 10))
+    with pytest.raises(UnavailableError, match="Spark has stopped"):
+        run_job_on_spark(job, spark=SparkSettings(placement=WhereRun.PROCESS))

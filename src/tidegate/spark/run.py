@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.connectors.model.errors import InputError
@@ -34,6 +36,7 @@ from tidegate.job.runtime.task import Task, local_runner
 from tidegate.ordering import END_OF_TIME, Policy
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import ExecutorWatch, executors_for_shards, shards_for
+from tidegate.spark.failures import failure_of
 from tidegate.spark.placement import FIRST_EVENTS, SMALL_EVENTS, PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
@@ -79,8 +82,6 @@ def run_job_on_spark(
         contextlib.ExitStack() as started,
     ):
         is_open_ended = until == END_OF_TIME and not until_caught_up
-        places = SparkPlaces(job, opened, wanted, started, on_spark_ui, notice, is_open_ended=is_open_ended)
-        settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
         hooks = RunHooks(
             on_step or (lambda report: None),
             observers,
@@ -90,7 +91,13 @@ def run_job_on_spark(
             placed=on_place,
             progress=on_progress,
         )
-        return run_steps(opened, places.of_run(), settings, hooks)
+        try:
+            places = SparkPlaces(job, opened, wanted, started, on_spark_ui, notice, is_open_ended=is_open_ended)
+            settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
+            return run_steps(opened, places.of_run(), settings, hooks)
+        except (Py4JError, PySparkException) as error:
+            # Java may die while it is asked for no more than the number of its cores.
+            raise failure_of(error) from error
 
 
 class SparkPlaces:
