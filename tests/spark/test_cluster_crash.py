@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,12 @@ class JobOnCluster:
         """How many events the job has read, each counted once however often it is read again."""
         commit = self._journal.read_commit()
         return 0 if commit is None else sum(sum(of.values()) for of in commit.positions.values())
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been reported."""
+        progress = self._shared / "progress.json"
+        return progress.read_bytes().count(b"\n") if progress.exists() else 0
 
     def wait_for_progress(self) -> None:
         """Wait for a step that goes further than all before it; a driver that has ended has failed."""
@@ -332,6 +339,7 @@ def check_kills(
     job = JobOnCluster(killed.parent, tmp_path / "machines", cluster.url)
     seed = random.randrange(10_000)
     dice = random.Random(seed)
+    killed_at: list[int] = []
     try:
         job.start()
         for number, victim in enumerate(victims):
@@ -343,6 +351,7 @@ def check_kills(
                 time.sleep(dice.random() * 0.5)
             else:
                 time.sleep(dice.random() * 1.5)
+            killed_at.append(job.steps)
             VICTIMS[victim](cluster, job, dice)
         job.finish()
     finally:
@@ -355,7 +364,9 @@ def check_kills(
     assert commit.counters == summary.totals
     reports = [json.loads(line) for line in (killed.parent / "progress.json").read_text().splitlines()]
     assert {report["tidegate"]["placement"]["where"] for report in reports} == {"spark"}
-    print(costs_of(job.log))
+    lives = [after - before for before, after in pairwise([0, *killed_at, len(reports)])]
+    steps = f"{statistics.median(lives):.0f} steps between two (median), none before {lives.count(0)} of them"
+    print(f"{len(killed_at)} kills: {', '.join(sorted(set(victims)))}; {steps}; {costs_of(job.log)}")
 
 
 def costs_of(log: Path) -> str:
