@@ -25,7 +25,7 @@ from pathlib import Path
 
 
 def fatal(value):
-    time.sleep(0.0005)  # so that it pays not to read two thousand events again
+    time.sleep(0.006)  # so that it pays not to read two thousand events again
     here = Path(__file__).parent
     if value > {START + 33 * _HOUR} and (here / "kills").exists() and not (here / "killed").exists():
         (here / "killed").touch()

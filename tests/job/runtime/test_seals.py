@@ -19,9 +19,9 @@ from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
-from tidegate.job.runtime.placement import DriverPlacement, Placement
+from tidegate.job.runtime.placement import DriverPlacement, Place, Placement
 from tidegate.job.runtime.sealing import SealSlower, SealUnusable
-from tidegate.job.runtime.seals import FOLDER, Seals, fingerprint_of
+from tidegate.job.runtime.seals import FOLDER, RecoveryCosts, Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy
 
@@ -191,6 +191,26 @@ def test_a_seal_is_not_used_where_reading_the_log_is_quicker(tmp_path: Path) -> 
     with pytest.raises(SealSlower, match="would save reading 10 events"):
         quick.resume(quick.events, quick.progress)
     slow.resume(slow.events, slow.progress)
+
+
+@pytest.mark.parametrize(
+    ("master", "seal_mb", "events", "microseconds", "is_used"),
+    [
+        (None, 0.5, 175_802, 1.5, True),
+        (None, 7.0, 183_543, 1.3, True),
+        (None, 0.0, 180_000, 0.8, True),
+        ("local[2]", 0.5, 175_802, 19, False),
+        ("local[2]", 15.6, 183_002, 15, False),
+        ("local[2]", 0.0, 175_802, 9, False),
+        ("local[2]", 500.0, 5_000_000, 9, True),
+    ],
+)
+def test_what_was_measured_is_decided_as_it_was_quicker(
+    master: str | None, seal_mb: float, events: int, microseconds: float, is_used: bool
+) -> None:
+    """Runs of `benchmarks.state_after_loss`; the last one stands for an hour of a busy hub."""
+    costs = RecoveryCosts.of(microseconds / 1e6, int(seal_mb * 2**20), events, Place(master))
+    assert (costs.seal_s <= costs.log_s) == is_used
 
 
 def test_a_progress_includes_an_earlier_one_if_all_that_had_been_emitted_has_been() -> None:

@@ -38,8 +38,9 @@ _MANIFEST = "manifest.json"
 _VERSION = 3
 COPIED_BYTES_PER_S = 100 * 2**20
 """How fast a sealed state is copied and compared with its digests, at least."""
-START_S, START_ON_SPARK_S = 0.02, 0.5
-"""How long that takes however little it is; on Spark it takes a job of its own."""
+START_S, START_ON_SPARK_S = 0.02, 5.0
+"""How long that takes however little it is; on Spark it anchors the shards and takes a job of its own, which Spark has
+to plan for the first time. Measured by `benchmarks.state_after_loss` beside the estimate for the log, rounded up."""
 # By name: an import of the whole package would be one of every layer.
 _TIDEGATE: str = importlib.import_module("tidegate").__version__
 
@@ -67,15 +68,16 @@ class RecoveryCosts:
     seal_s: float
 
     @classmethod
-    def of(cls, sealed: Sealed, bytes: int, events: int, place: Place) -> RecoveryCosts:
+    def of(cls, seconds_per_event: float, bytes: int, events: int, place: Place) -> RecoveryCosts:
         """Estimate the costs.
 
         Args:
+            seconds_per_event: see `Sealed`.
             bytes: how many the seal has.
             events: how many events need not be read with it.
         """
         start_s = START_S if place.master is None else START_ON_SPARK_S
-        return cls(events * sealed.seconds_per_event, start_s + bytes / COPIED_BYTES_PER_S)
+        return cls(events * seconds_per_event, start_s + bytes / COPIED_BYTES_PER_S)
 
 
 def fingerprint_of(job: str, inputs: Mapping[str, object]) -> str:
@@ -198,7 +200,7 @@ class Seals:
     ) -> None:
         positions, first = sealed.stepper.timelines.positions, self.first_positions(stepper, program)
         saved = sum(position - first[at] for at, position in positions.items())
-        costs = RecoveryCosts.of(sealed, state.bytes, saved, placement.place)
+        costs = RecoveryCosts.of(sealed.seconds_per_event, state.bytes, saved, placement.place)
         if costs.log_s < costs.seal_s:
             raise SealSlower(f"it would save reading {saved:,} events")
 
