@@ -1,7 +1,8 @@
 """What jobs of the service on Spark cost: all on the one that they share, or each with a Java process. Linux only.
 
 `python -m benchmarks.service_shared_spark [JOBS [ALONE]]` starts 10 jobs that share a Spark, then 3 that do not,
-and prints their memory (PSS, which shares what is shared) and the time from start to the first step.
+and prints their memory (PSS, which shares what is shared), the time from start to the first step, and the processor
+time that idle jobs take, with that of the hub and the service.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tidegate.server import BackgroundServer
 from tidegate.service import JobDocument, Jobs, JobState, ServiceSettings, SharedSparkSettings
 
 QUERY = "SELECT k, COUNT(*) AS n INTO o FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 5)"
-SETTLE_S = 10
+SETTLE_S, WATCHED_S = 10, 20
 PATIENCE_S = 600
 SHARED = {"placement": "spark"}
 ALONE = {"placement": "spark", "conf": {"spark.driver.memory": "1g"}}
@@ -79,6 +80,28 @@ def measure(folder: Path, source: Mapping[str, Any], spark: Mapping[str, Any], c
         print(f"  memory of all processes: {total:,.0f} MiB, of which Java has {java:,.0f}")
         later = f", later ones after {statistics.median(waited[1:]):.1f} s" if count > 1 else ""
         print(f"  first job Running after {waited[0]:.1f} s{later}", flush=True)
+        shares = idle_shares()
+        here = shares.pop(os.getpid(), 0.0)
+        each = sum(shares.values()) / count
+        print(
+            f"  idle, of a core: {each:.1f} % a job with its share of Spark; hub and service {here:.1f} %", flush=True
+        )
+
+
+def idle_shares() -> dict[int, float]:
+    """Return what each process takes of a core while nothing happens, in percent."""
+    before = {pid: processor_s(pid) for pid in (os.getpid(), *below(os.getpid()))}
+    time.sleep(WATCHED_S)
+    return {pid: 100 * max(0.0, processor_s(pid) - since) / WATCHED_S for pid, since in before.items()}
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process in seconds; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main(shared: int, alone: int) -> None:

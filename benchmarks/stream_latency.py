@@ -25,7 +25,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from benchmarks._backlog import spark_session
-from benchmarks.service_shared_spark import below
+from benchmarks.service_shared_spark import below, processor_s
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 from tidegate.spark import stream
@@ -34,15 +34,6 @@ PARTITIONS = 4
 WARM_UP = 15
 APART_S = 0.4
 REST_S, IDLE_S = 10, 30
-
-
-def processor_s(pid: int) -> float:
-    """Return the processor time of a process in seconds; 0 if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main(events: int = 50, sockets: str = "unix") -> None:

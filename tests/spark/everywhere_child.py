@@ -6,6 +6,7 @@ WHAT is words with commas between them, each of which prints two numbers:
 - `sql`: how many events a query counts in history, and for how many keys
 - `live`: the same for its results in files, without an end until all are counted
 - `stream`: the same, up to the end of the log; after `live`, it has nothing to add
+- `frame`: the same, of a DataFrame
 
 It is run by Python, by `spark-submit`, and with Tidegate in a zip, so it imports nothing of these tests.
 """
@@ -97,4 +98,9 @@ if __name__ == "__main__":
                 # After a live query, this one has nothing to add.
                 writer.trigger(availableNow=True).start(counts).awaitTermination()
             print(*(counted(spark, counts) or ()))
+        if "frame" in what:
+            writer = stream(spark, QUERY, inputs={"i": events}, placement="spark", schema="k bigint, n bigint")
+            writer = writer.option("checkpointLocation", f"{folder}/of-frame").format("parquet")
+            writer.start(f"{folder}/of-rows").awaitTermination()
+            print(*(counted(spark, f"{folder}/of-rows") or ()))
     spark.stop()

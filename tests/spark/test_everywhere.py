@@ -29,7 +29,14 @@ from tidegate.server import BackgroundServer
 
 CHILD = ROOT / "tests" / "spark" / "everywhere_child.py"
 HOME = Path(pyspark.__file__).parent
-FOUND = {"batch": "900 900", "sql": "900 10", "source": "900 900", "live": "900 10", "stream": "900 10"}
+FOUND = {
+    "batch": "900 900",
+    "sql": "900 10",
+    "source": "900 900",
+    "live": "900 10",
+    "stream": "900 10",
+    "frame": "900 10",
+}
 EVERYTHING = tuple(FOUND)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def test_without_a_request_there_is_no_ui() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (SparkSettings(master="local[1]", conf={"spark.executor.heartbeatInterval": "many"}), "many"),
+        # PySpark 4.0 names no value.
+        (SparkSettings(master="local[1]", conf={"spark.executor.heartbeatInterval": "many"}), "many|Time must be"),
         (SparkSettings(master="sparks://nowhere:1"), "sparks://nowhere:1"),
     ],
 )
@@ -76,7 +78,7 @@ def test_what_spark_rejects_is_told_in_one_line(settings: SparkSettings, told: s
         pass
     said = str(caught.value)
     assert said.startswith("Spark did not start on")
-    assert told in said
+    assert re.search(told, said)
     assert len(said.splitlines()) == 1
     assert "An error occurred while calling" not in said
 
@@ -151,10 +153,12 @@ def test_java_is_started_for_the_short_life_that_a_test_gives_it(said_by_the_nex
 def test_sockets_of_workers_that_a_killed_driver_leaves_are_deleted_by_the_next(
     left_by_the_killed: str, said_by_the_next: list[str]
 ) -> None:
+    # Spark 4.0 has no Unix sockets, and leaves the folder empty.
+    has_sockets = str(not version("pyspark").startswith("4.0."))
     left, there = left_by_the_killed.split()
-    assert there == "True"
+    assert there == has_sockets
     ended, there = said_by_the_next[0].split()
-    assert there == "True"
+    assert there == has_sockets
     assert not Path(left).exists()
     assert not Path(ended).exists()
 

@@ -14,6 +14,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Any
 
 import deltalake
 import psycopg
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from tests.checkpoints.postgres import postgres
@@ -29,9 +32,9 @@ from tests.jars import class_path, free_ports
 from tests.patience import PATIENCE_S
 from tests.profiles import scaled
 from tests.source import ROOT
-from tests.spark.stream_child import EVENTS_PER_STEP
+from tests.spark.stream_child import COLUMNS, EVENTS_PER_STEP, QUERY, SCHEMA
 from tidegate.connectors.outputs import OutputUnavailableError
-from tidegate.spark import end_java
+from tidegate.spark import end_java, events, sql
 from tidegate.spark.streaming.jdbc import JdbcSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -119,6 +122,65 @@ def run_with_kills(tmp_path: Path, sink: str, target: str, kills: int, environme
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return expected
+
+
+def write_files(folder: Path, count: int) -> None:
+    """Write files of 30 events each, some late and some out of order.
+
+    A timeline's last results wait for its clock, so the last file has a row of a later time.
+    """
+    folder.mkdir()
+    for number in range(count):
+        rows = []
+        for n in range(30 * number, 30 * number + 30):
+            arrival = BEGIN + timedelta(seconds=n)
+            lateness = timedelta(seconds=(n * 7) % 5 + (60 if n % 40 == 0 else 0))
+            rows.append({"t": arrival - lateness, "device": f"d{n % 3}", "x": n, "arrival": arrival})
+        if number == count - 1:
+            end = BEGIN + timedelta(days=1)
+            rows.append({"t": end, "device": "end", "x": 0, "arrival": end})
+        path = folder / f"{number:04}.parquet"
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+        # Spark takes files by their times, which those of a moment share.
+        os.utime(path, (number, number))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("with_spark", [False, True], ids=["the driver", "the driver and Spark"])
+def test_a_query_that_reads_a_stream_writes_each_row_once(
+    tmp_path: Path, spark: SparkSession, lent: dict[str, str], with_spark: bool
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    deaths = ["within", "between", *chance.choices(["never", "within", "between"], k=KILLS)]
+    # A life that is ended from outside takes a batch in some tenths of a second.
+    write_files(tmp_path / "files", 2 * len(deaths) + 20 * deaths.count("never") + 3)
+    given = {"i": events(spark.read.schema(COLUMNS).parquet(str(tmp_path / "files")), arrival="arrival")}
+    rows = sql(spark, QUERY, inputs=given, schema=SCHEMA).where("device <> 'end'").toArrow().to_pylist()
+    expected = sorted(map(as_row, rows))
+    assert len(expected) > 20
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable} if with_spark else lent
+    arguments = ("parquet", str(tmp_path / "out"), str(tmp_path / "files"), str(tmp_path / "checkpoint"))
+    for death in (*deaths, None):
+        command = [sys.executable, "-m", "tests.spark.stream_child", *arguments, *([] if death is None else [death])]
+        with (tmp_path / "errors").open("wb") as errors:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, start_new_session=True, env=environment
+            )
+        try:
+            if death == "never":
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"running\n", (tmp_path / "errors").read_text()
+                time.sleep(chance.random() * 3)
+                os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait(3 * PATIENCE_S)
+            assert status == (0 if death is None else -signal.SIGKILL), (tmp_path / "errors").read_text()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert rows_of(spark, tmp_path / "out") == expected
 
 
 def as_row(values: dict[str, Any]) -> Row:
