@@ -52,7 +52,7 @@ def string(tmp_path: Path) -> Iterator[str]:
 def connect_server(tmp_path: Path) -> Iterator[str]:
     """A Spark Connect server in a process of its own, and its address."""
     (port,) = free_ports(1)
-    server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
+    server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[1]"]
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
@@ -139,7 +139,7 @@ def test_spark_submit_ships_a_zip(string: str, bare_python: Path, tmp_path: Path
     )
     assert b"No module named 'tidegate'" in missing.stderr
     path = str(zipped(tmp_path))
-    submit = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    submit = [str(HOME / "bin" / "spark-submit"), "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
     submit += ["--py-files", path]
     environment["PYTHONPATH"] = path  # The process that plans a stream is not given the files of --py-files.
     check(what, submit, tmp_path, string, "eh", **environment)
