@@ -28,7 +28,7 @@ from tidegate.ordering import Action, Carry, Policy
 from tidegate.spark.queries.file_parts import PartPlace, SummaryPlace, chunks_of, own_policy, parts_of, places_for
 from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
-from tidegate.spark.queries.parcels import parcels_in
+from tidegate.spark.queries.parcels import Parcel, parcels_in
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, footers_of, rows_of_group
 from tidegate.spark.queries.sampling import HeldLog
 from tidegate.spark.queries.shard_side import ShardRun
@@ -118,6 +118,16 @@ def results_of(summaries: SummaryPlace, parts: PartPlace) -> Rows:
     numbers = pa.record_batch({"id": pa.array(range(len(parts.parts)), pa.int64())})
     sent = pa.Table.from_batches(summaries(iter([numbers])))
     parcels = list(parcels_in(parts(iter(sent.to_batches(max_chunksize=2)))))
+    return results_in(parts, parcels)
+
+
+def results_without_exchange(summaries: SummaryPlace, parts: PartPlace) -> Rows:
+    """The same, with tasks that sum up the other parts themselves."""
+    numbers = pa.record_batch({"id": pa.array(range(len(parts.parts)), pa.int64())})
+    return results_in(parts, list(parcels_in(replace(parts, summaries=summaries)(iter([numbers])))))
+
+
+def results_in(parts: PartPlace, parcels: list[Parcel]) -> Rows:
     found = []
     for inbox in shuffled(parcels).values():
         for rows, _ in ShardRun(parts.query, 0, inbox[0].shard).run(inbox):
@@ -157,7 +167,9 @@ def test_parts_give_what_whole_timelines_give(
         on_shards = QueryOnShards(SharedProgram.of(program), policy, sharding, parcel_events=dice.choice([5, 1000]))
         places = places_for(layout, files, on_shards, "i", dice.randint(1, 5))
         assert places is not None
-        assert results_of(*places) == expected(query, policy, table, layout), f"seed {seed}"
+        wanted = expected(query, policy, table, layout)
+        assert results_of(*places) == wanted, f"seed {seed}"
+        assert results_without_exchange(*places) == wanted, f"seed {seed}"
 
 
 def test_texts_of_which_few_are_distinct_stay_numbers_of_a_dictionary_until_they_are_grouped(

@@ -8,7 +8,8 @@ every row of a part is before every row of its partition in later parts, and no 
 
 A task stamps events by what is known of their timeline before them (`tidegate.ordering.ScanSummary`). So each part is
 first summed up, for which its keys and event times are read, and not its other columns. Every part is then read with
-the summaries of all others.
+the summaries of all others. Of one part or two, each task sums up the other itself, without an exchange: every summary
+has one reader, and a stage takes longer than most summaries.
 
 Mostly the ends of a part are its summary: if the last row groups have a later event of every timeline than the footers
 allow for the others, only those are read, and the first ones for the first arrivals.
@@ -273,6 +274,14 @@ class SummaryPlace:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from rows_of_task(self._rows(batches))
 
+    def of_others(self, part: int) -> list[Summaries]:
+        """Return the summary of each part, with nothing for this one, which does not need it.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        return [{} if number == part else self._summaries(number) for number in range(len(self.parts))]
+
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         count = len(self.parts)
         for batch in batches:
@@ -382,6 +391,7 @@ class PartPlace:
 
     Attributes:
         name: of the input in the program.
+        summaries: sums up the other parts in each task, whose rows are then numbers of parts; None if rows bring that.
     """
 
     query: QueryOnShards
@@ -389,6 +399,7 @@ class PartPlace:
     layout: RowLayout
     columns: tuple[FileColumn, ...]
     parts: tuple[Part, ...]
+    summaries: SummaryPlace | None = None
 
     @property
     def __name__(self) -> str:
@@ -401,6 +412,10 @@ class PartPlace:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         summaries: dict[int, dict[int, Summaries]] = {}
         for batch in batches:
+            if self.summaries is not None:
+                for part in batch.column(0).to_pylist():
+                    yield from PartRun(self, part, self.summaries.of_others(part)).rows()
+                continue
             for part, sender, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 summaries.setdefault(part, {})[sender] = pickle.loads(blob)
         for part, of_parts in sorted(summaries.items()):
@@ -422,15 +437,18 @@ class PartRun:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the parcels of all timelines, as rows."""
         place, layout = self._place, self._place.layout
-        most = max(_FEWEST_EVENTS, _EVENTS_HELD // max(1, len(self._summaries[self._part])))
-        most = min(most, place.query.parcel_events)
         for chunk in chunks_of(place.parts[self._part], place.columns, layout):
             for partition, rows, _ in sorted_by_partition(chunk, layout):
                 for first in range(0, len(rows), _BATCH_ROWS):
                     events = self._events(partition, rows.slice(first, _BATCH_ROWS))
-                    yield from rows_of(self._runs[partition].take(events, most))
+                    yield from rows_of(self._runs[partition].take(events, self._most_events()))
         for partition, run in self._runs.items():
             yield from rows_of(run.finish(self._end(partition)))
+
+    def _most_events(self) -> int:
+        """Return how many events of a timeline to hold: few of each if there are many."""
+        known = max(1, len(self._runs), *map(len, self._summaries))
+        return min(max(_FEWEST_EVENTS, _EVENTS_HELD // known), self._place.query.parcel_events)
 
     def _events(self, partition: str, rows: pa.Table) -> Events:
         layout = self._place.layout

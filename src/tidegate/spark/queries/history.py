@@ -54,6 +54,7 @@ gc.freeze()
 
 BATCH_EVENTS = 65_536
 _TASKS_AT_ONCE = 16
+_PARTS_WITHOUT_EXCHANGE = 2
 _COMPLETE = PartitionEnd(0, 0, END_OF_TIME, complete=True)
 _CLOCK_SET_BACK = 3600 * TICKS_PER_SECOND
 """How far a broker's clock may go back within a partition of a DataFrame that is read from or up to a time."""
@@ -375,12 +376,14 @@ def _arrived(rows: DataFrame, bounds: Bounds) -> DataFrame:
 def _of_parts(spark: SparkSession, summaries: SummaryPlace, parts: PartPlace) -> DataFrame:
     """Return the parcels of files whose events are in order."""
     count = len(parts.parts)
+    if count <= _PARTS_WITHOUT_EXCHANGE:
+        return _numbered(spark, replace(parts, summaries=summaries), PARCELS)
     each = functions.array(*[functions.lit(label) for label in labels(count)])
     rows = _numbered(spark, summaries, SUMMARIES)
     return rows.repartition(count, functions.get(each, functions.col("part"))).mapInArrow(parts, PARCELS)
 
 
-def _numbered(spark: SparkSession, place: FilesPlace | SummaryPlace, columns: str) -> DataFrame:
+def _numbered(spark: SparkSession, place: FilesPlace | SummaryPlace | PartPlace, columns: str) -> DataFrame:
     """Return what a place makes of its parts, each of which is a task."""
     count = len(place.parts)
     return spark.range(0, count, 1, count).mapInArrow(place, columns)
