@@ -5,7 +5,7 @@ executor and its Python processes share CORES processors (0.5). On a machine wit
 one to themselves, as they would in a cluster. Without that limit, one executor of "one core" keeps 1.7 busy, because
 Java and Python work at the same time. The first third of the events warms Java up and does not count. Throughput is the
 other events by the time that their steps took, from `job run --progress`. Processor time is that of the driver and of
-the executors with their Python workers, meanwhile. What Java's compilers use of it is told apart: each executor
+the executors with their Python workers, meanwhile. The share of Java's compilers is shown separately: each executor
 compiles the same code, however few events it gets, so two executors compile about twice as much until they are warm.
 TURNS is how often each is run (3); a turn of a form takes two minutes, and five with nine million events.
 """
