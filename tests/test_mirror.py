@@ -224,7 +224,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/service/test_shared_spark.py": (
         "service/worker/sharing",
         "spark/shared/attachment",
-        "spark/shared/host",
         "spark/shared/job",
     ),
     "tests/spark/queries/test_parcels.py": ("spark/queries/shared_query",),

@@ -150,12 +150,17 @@ class _Messages:
                 while not self._owners:
                     self._changed.wait()
                 owner = self._owners.pop(0)
-            try:
-                host.forget(owner)
-            except (ConnectionError, EOFError, Py4JNetworkError):
-                # Java has ended, and everything went with it; the thread that watches it says so.
-                continue
-            except FAILURES as error:
+            self._forget(host, owner)
+
+    def _forget(self, host: Host, owner: str) -> None:
+        try:
+            host.forget(owner)
+        except (ConnectionError, EOFError, Py4JNetworkError):
+            # Java has ended, and everything went with it; the thread that watches it says so.
+            return
+        except FAILURES as error:
+            # Java that was killed while it was asked ends in any of these.
+            if not self.ending:
                 print(f"what {owner} has left cannot be deleted: {error}", file=sys.stderr)
 
     def _read(self, lines: Iterable[str]) -> None:
