@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from tests.patience import PATIENCE_S, eventually
-from tidegate.spark.calls import StepThread
+from tidegate.connectors.model.errors import UnavailableError
+from tidegate.spark.calls import StepThread, readable
 
 
 class Stopped(BaseException):
@@ -51,3 +52,19 @@ def test_nothing_is_abandoned_before_the_first_call() -> None:
     thread = StepThread()
     thread.abandon(Stopped())
     assert thread.call(lambda: 1) == 1
+
+
+def test_a_connection_that_pyspark_closes_without_having_opened_it_is_spark_that_has_stopped() -> None:
+    def collect() -> None:
+        closing = UnboundLocalError("cannot access local variable 'sockfile'")
+        closing.__context__ = ConnectionRefusedError(111, "Connection refused")
+        raise closing
+
+    with pytest.raises(UnavailableError, match=r"Spark has stopped within a step .*Connection refused"):
+        readable(collect)
+
+    def mistaken() -> None:
+        raise UnboundLocalError("something else")
+
+    with pytest.raises(UnboundLocalError):
+        readable(mistaken)

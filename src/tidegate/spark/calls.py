@@ -94,3 +94,8 @@ def readable(function: Callable[[], Any]) -> Any:
         return function()
     except FAILURES as error:
         raise failure_of(error) from error
+    except UnboundLocalError as error:
+        # PySpark closes a connection to Java that it could not open (`_load_from_socket`).
+        if isinstance(error.__context__, FAILURES):
+            raise failure_of(error.__context__) from error
+        raise
