@@ -75,6 +75,19 @@ def test_columns_are_what_each_event_says(events: list[bytes]) -> None:
     assert record_batch(messages, "3", ("offset", "body")).schema.names == ["offset", "body"]
 
 
+def details_of(events: list[bytes]) -> list[dict[str, Any]]:
+    """The rows of events, with what their annotations say."""
+    messages = Messages(
+        sequence_numbers=np.arange(len(events)),
+        enqueued_times_ms=np.arange(len(events)),
+        positions=[""] * len(events),
+        buffer=b"".join(events),
+        ends=np.cumsum([len(event) for event in events]),
+    )
+    found: list[dict[str, Any]] = record_batch(messages, "0", ("partitionKey", "systemProperties")).to_pylist()
+    return found
+
+
 def test_heads_that_differ_in_a_producers_number_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the sink's own events do, each of which was decoded."""
     decoded: list[bytes] = []
@@ -92,14 +105,7 @@ def test_heads_that_differ_in_a_producers_number_are_decoded_once(monkeypatch: p
             {} if keys[n % 3] is None else {"x-opt-partition-key": keys[n % 3]}
         )
         events.append(encode_message(Message(message_annotations=annotations, body_kind="data", body=[b"body"])))
-    messages = Messages(
-        sequence_numbers=np.arange(len(events)),
-        enqueued_times_ms=np.arange(len(events)),
-        positions=[""] * len(events),
-        buffer=b"".join(events),
-        ends=np.cumsum([len(event) for event in events]),
-    )
-    rows = record_batch(messages, "0", ("partitionKey", "systemProperties")).to_pylist()
+    rows = details_of(events)
     assert [dict(row["systemProperties"])[PRODUCER_SEQUENCE_NUMBER] for row in rows] == [
         str(first + n) for n in range(3_000)
     ]
@@ -125,14 +131,7 @@ def test_heads_of_one_producer_are_compared_and_not_hashed(monkeypatch: pytest.M
             )
             for n, own in enumerate(annotations)
         ]
-        messages = Messages(
-            sequence_numbers=np.arange(len(events)),
-            enqueued_times_ms=np.arange(len(events)),
-            positions=[""] * len(events),
-            buffer=b"".join(events),
-            ends=np.cumsum([len(event) for event in events]),
-        )
-        rows = record_batch(messages, "0", ("partitionKey", "systemProperties")).to_pylist()
+        rows = details_of(events)
         for row, event in zip(rows, events, strict=True):
             _, details = decode(event)
             assert row["partitionKey"] == details.partition_key

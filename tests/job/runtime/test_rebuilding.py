@@ -133,6 +133,16 @@ class GrowingLog(RevealedLog):
         return ends if self.is_grown else {"0": ends["0"]}
 
 
+def rebuild(stepper: Stepper, placement: ShardsHere, logs: dict[str, Any]) -> None:
+    """Take a step that finds shards lost, and compute these again."""
+    with pytest.raises(StateLost) as lost:
+        stepper.step()
+    part = placement.rebuilding(lost.value.shards)
+    assert part is not None
+    assert Follower(stepper, part, logs, StepSettings()).step().caught_up
+    part.adopt()
+
+
 def outputs_of_growing_log(*, loses: bool) -> dict[str, bytes]:
     """Run in three steps; the partition appears with the second, which finds the lower shards gone."""
     program, policy = prepared(CHAIN), Policy.seconds(late=5, out_of_order=0)
@@ -146,12 +156,7 @@ def outputs_of_growing_log(*, loses: bool) -> dict[str, bytes]:
         if loses and seconds == 60:
             placement.lose(0, 0)
             placement.lose(0, 1)
-            with pytest.raises(StateLost) as lost:
-                stepper.step()
-            part = placement.rebuilding(lost.value.shards)
-            assert part is not None
-            assert Follower(stepper, part, logs, StepSettings()).step().caught_up
-            part.adopt()
+            rebuild(stepper, placement, logs)
         for rows in stepper.step().rows:
             found[rows.output] = found.get(rows.output, b"") + rows.to_json_lines()
     return found
@@ -182,12 +187,7 @@ def test_a_shard_by_substream_emits_no_further_than_the_others_though_the_clock_
     first = stepper.step()
     placement.lose(0, 0)
     log.clock = EPOCH + 23 * TICKS_PER_SECOND
-    with pytest.raises(StateLost) as lost:
-        stepper.step()
-    part = placement.rebuilding(lost.value.shards)
-    assert part is not None
-    assert Follower(stepper, part, logs, StepSettings()).step().caught_up
-    part.adopt()
+    rebuild(stepper, placement, logs)
     second = stepper.step()
     log.complete = True
     assert [step.result_count for step in (first, second, stepper.step())] == [15, 3, 2]
