@@ -66,10 +66,10 @@ class LogOwner(Protocol):
     """How a mirror reaches the process that writes its log. Each call but `append` waits for the answer."""
 
     def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
-        """See `PartitionLog.append`."""
+        """Store events; ``on_durable`` is called when they are on the owner's disk. Raises LogClosed."""
 
     def append_batch(self, batch: RecordBatch, on_durable: OnDurable) -> None:
-        """See `PartitionLog.append_batch`."""
+        """Store a record batch of a client of Kafka in the same way."""
 
     def watch(self, is_watched: bool) -> None:
         """Pass on facts from now on whenever the log has grown, and at once; or no longer. Does not wait."""

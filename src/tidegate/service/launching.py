@@ -86,7 +86,7 @@ class CheckConversation:
         self._problems = message[channel.PROBLEMS]
 
     def launched(self, pid: int) -> None:
-        """See ``ProcessListener.launched``."""
+        """A check has nothing to do with its process."""
 
     def ended(self, status: int | None) -> None:
         self._done([f"the check's process {_how(status)}"] if self._problems is None else self._problems)

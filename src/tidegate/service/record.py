@@ -38,7 +38,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """See the module.
+    """What the service knows of a job while it does not run.
 
     Attributes:
         document: what its user says about it, with secrets in clear: never shown.

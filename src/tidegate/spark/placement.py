@@ -216,7 +216,7 @@ class SparkPlacement:
         return self._place
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
-        """See ``Placement.run``.
+        """Run the tasks of a step, and the shards after them.
 
         Raises:
             JobError: Spark failed; the message has the task's own reason.
@@ -349,7 +349,7 @@ class SparkPlacement:
         self._job = replace(self._job, program=SharedProgram.of(self._program, self._owner))
 
     def seal(self, folder: SealFolder) -> SealedState:
-        """See ``Placement.seal``; every executor copies the states of its shards."""
+        """Have every executor copy the states of its shards to a folder."""
         sharding, version = self._job.sharding, self._version
         if not version:
             return SealedState(sharding.shards, sharding.seed, version)
@@ -360,7 +360,7 @@ class SparkPlacement:
         return SealedState(sharding.shards, sharding.seed, version, _sealed_files(found))
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
-        """See ``Placement.restore``; every executor copies the states of its shards."""
+        """Have every executor copy the states of its shards from a folder. Raises SealUnusable."""
         now = self._place.shards
         if sealed.shards is None or (
             sealed.shards != now and not (self._settings.may_differ and _are_enough(sealed.shards, now))
@@ -397,7 +397,7 @@ class SparkPlacement:
             self._anchored = None
 
     def spread(self) -> int | None:
-        """See ``Placement.spread``: the shards are anchored anew, and those that move take their states along."""
+        """Anchor the shards anew; those that move take their states along."""
         shards, spark = self._place.shards, self._spark
         wanted = shards_for(spark.sparkContext.defaultParallelism) if self._settings.may_differ else shards
         before = self._anchored
@@ -438,7 +438,7 @@ class SparkPlacement:
         return sealed.bytes
 
     def rebuilding(self, lost: Collection[ShardName]) -> RebuildingShards | None:
-        """See ``Placement.rebuilding``: if no shard is left, all may as well be placed anew."""
+        """Return how lost shards are computed again; None if no shard is left, as all may as well be placed anew."""
         if not lost or {shard for _, shard in lost} == set(range(self._place.shards)):
             return None
         anchored = self._anchor()

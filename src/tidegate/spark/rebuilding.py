@@ -61,7 +61,7 @@ class RebuildingShards:
         self.place = place
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
-        """See ``Placement.run``; what is emitted has been emitted before."""
+        """Run a step of the lost shards. What it emits has been emitted before."""
         carries, version = self._carries, self._version
         sent = tasks if carries is None else [carries.sent(task) for task in tasks]
         published = {} if carries is None else dict(carries.published)
@@ -79,7 +79,7 @@ class RebuildingShards:
         return Outcome(results, [], complete)
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
-        """See ``Placement.restore``; a seal that divides keys otherwise is of no use beside the other shards."""
+        """Continue from a seal. One that divides keys otherwise is of no use beside the other shards."""
         sharding = self._job.sharding
         if (sealed.shards, sealed.seed) != (sharding.shards, sharding.seed):
             raise SealUnusable("the other shards divide keys otherwise")
@@ -91,7 +91,6 @@ class RebuildingShards:
         self._version = sealed.version
 
     def adopt(self) -> None:
-        """See ``Rebuilding.adopt``."""
         place = AdoptingPlace(self._job, self._version, self._whole, self._whole_version, self._lost)
         check(self._call(f"{len(self._lost)} lost shards", lambda: at_shards(self._anchored, place)))
 

@@ -337,8 +337,6 @@ class TestContract(StreamContract):
 
 
 class _Folder:
-    """See `kit.Origin`."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 

@@ -185,8 +185,6 @@ class TestContract(StreamContract):
 
 
 class _Stored:
-    """See `kit.Origin`."""
-
     def __init__(self, folder: Path, *, of_devices: bool) -> None:
         self._folder = folder
         self._of_devices = of_devices

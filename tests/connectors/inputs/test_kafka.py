@@ -72,7 +72,7 @@ def origin(broker: str) -> Topic:
 
 
 class TestTheContract(StreamContract):
-    """See the kit."""
+    """A topic behaves as every stream does."""
 
 
 def test_transactions_leave_gaps_and_what_was_aborted_is_not_read(broker: str) -> None:

@@ -104,8 +104,6 @@ class TestContract(StreamContract):
 
 
 class _Recording:
-    """See `kit.Origin`."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 

@@ -20,8 +20,6 @@ from tidegate.ordering import parse_time
 
 
 class Container:
-    """See `kit.Destination`."""
-
     def __init__(self, account: Account) -> None:
         self.account = account
 

@@ -230,8 +230,6 @@ def test_a_system_property_that_does_not_exist() -> None:
 
 
 class _Destination:
-    """See `kit.Destination`."""
-
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 

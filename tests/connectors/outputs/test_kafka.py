@@ -37,8 +37,6 @@ _numbers = itertools.count(1)
 
 
 class Topic:
-    """See `kit.Destination`."""
-
     def __init__(self, address: str, name: str, **settings: Any) -> None:
         self.address = address
         self.name = name

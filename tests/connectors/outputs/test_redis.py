@@ -23,8 +23,6 @@ _numbers = itertools.count(1)
 
 
 class Stream:
-    """See `kit.Destination`."""
-
     def __init__(self, url: str, name: str) -> None:
         self.url = url
         self.name = name

@@ -185,8 +185,6 @@ def test_settings_of_the_other_format_are_refused() -> None:
 
 
 class _File:
-    """See `kit.Destination`."""
-
     def __init__(self, path: Path, settings: dict[str, str]) -> None:
         self._path = path
         self._settings = settings

@@ -26,8 +26,6 @@ _numbers = itertools.count(1)
 
 
 class Queue:
-    """See `kit.Destination`."""
-
     def __init__(self, url: str, name: str) -> None:
         self.url = url
         self.name = name

@@ -423,8 +423,6 @@ def test_what_a_query_tells_of_its_columns(query: str, expected: list[tuple[str,
 
 
 class _Table:
-    """See `kit.Destination`."""
-
     def __init__(self, place: Place) -> None:
         self._place = place
 

@@ -27,8 +27,6 @@ _names = itertools.count(1)
 
 
 class Table:
-    """See `kit.Destination`."""
-
     def __init__(self, connection_string: str, **settings: Any) -> None:
         self.connection_string = connection_string
         self.name = f"t{next(_names):03}"

@@ -108,7 +108,6 @@ class CsvRange:
     inner: LogRange
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See `LogRange.read_events`."""
         for events in self.inner.read_events(batch_events):
             yield replace(events, format=Format(kind="csv", columns=("t", "k")))
 

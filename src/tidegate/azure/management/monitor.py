@@ -175,7 +175,7 @@ class Monitor:
         return []
 
     def delete_group(self, group: str) -> None:
-        """See ResourceProvider."""
+        """There is nothing to delete."""
 
     # -- metrics
 

@@ -259,7 +259,7 @@ class KafkaRange:
     source: KafkaSource
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read_events``.
+        """Yield the events of the range, in batches of up to ``batch_events``.
 
         Raises:
             InputError: the cluster cannot be reached, or records of the range are gone.

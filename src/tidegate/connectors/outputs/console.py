@@ -44,4 +44,4 @@ class Console:
         return []
 
     def close(self) -> None:
-        """See ``Output.close``."""
+        """The terminal stays open."""

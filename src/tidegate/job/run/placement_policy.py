@@ -127,16 +127,13 @@ class BeginHere:
     on_spark: bool = False
 
     def begin(self, backlog: int) -> str:
-        """See `MovePolicy.begin`."""
         self.on_spark = backlog > self.budget.backlog_events
         return "its settings say so" if self.on_spark else "Spark is starting"
 
     def should_move(self, step: Step) -> str | None:
-        """See `MovePolicy.should_move`."""
         return None if self.on_spark or not self.is_up() else "Spark is up"
 
     def move(self) -> None:
-        """See `MovePolicy.move`."""
         self.on_spark = True
 
 

@@ -245,7 +245,7 @@ class DriverPlacement:
         self._runner = self._runner_for(program)
 
     def seal(self, folder: SealFolder) -> SealedState:
-        """See ``Placement.seal``. From then on the state is mapped from a local file, as that of a shard."""
+        """Copy the state to a folder. From then on it is mapped from a local file, as that of a shard."""
         store, self._version = self._local_store(folder), self._version + 1
         self._stored = store.save(_WHOLE, self._version, self._keyed.state, self._stored)
         self._keyed.state = self._stored.value

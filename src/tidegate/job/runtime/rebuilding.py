@@ -55,11 +55,9 @@ class LogSoFar:
         return PartitionEnd(end.begin, max(position, end.begin), bound, complete, end.log_id)
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """See `InputLog.first_at`."""
         return min(self.log.first_at(partition, arrival), self.positions[partition])
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """See `InputLog.range`."""
         return self.log.range(partition, start, end)
 
     def close(self) -> None:

@@ -158,7 +158,7 @@ class EarlyResults:
 
     @classmethod
     def open(cls, inputs: RunInputs, state: Any) -> EarlyResults | None:
-        """See ``SideOutput.open``.
+        """Return the early results of a job, as its journal left them; None if it has none.
 
         Raises:
             JobError: the state is not one of early results.

@@ -70,7 +70,7 @@ class Explanations:
 
     @classmethod
     def open(cls, inputs: RunInputs, state: Any) -> Explanations | None:
-        """See ``SideOutput.open``.
+        """Return the explanations of a job, as its journal left them; None if it has none.
 
         Raises:
             JobError: the state is not one of explanations.

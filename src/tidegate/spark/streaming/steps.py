@@ -206,7 +206,7 @@ class StepOutput:
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: Spark still reads the planned steps."""
+        """Go on after the last planned step, which Spark still reads."""
         self._left_out = 0
         self._mark["rows"] = self._rows
 
@@ -214,7 +214,7 @@ class StepOutput:
         return []
 
     def close(self) -> None:
-        """See ``Output.close``."""
+        """Spark still reads the planned steps."""
 
     def _resume(self) -> None:
         """Read where the newest plan ends, and delete what no plan names."""

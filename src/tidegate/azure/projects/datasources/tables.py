@@ -50,7 +50,7 @@ class SqlDatabase(DataSource):
     delta_snapshot_query: str | None = Field(default=None, alias="DeltaSnapshotQuery")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``.
+        """Return the output of a job that writes here.
 
         The database is one that can be written here, by its connection string, or the one described with a password.
         """

@@ -138,16 +138,17 @@ class Sums(AdditiveState):
 
 
 @dataclass(frozen=True, slots=True)
-class ExactSum(Summary):
-    """The exact sum of a value, and the number of values."""
+class _OfNumbers(Summary):
+    """What is added up of a value; ``state`` folds its numbers."""
 
     value: plan.Expr
+    state: ClassVar[type[Sums | Moments]]
 
     def columns(self) -> tuple[Column, ...]:
         return ((self.value, True),)
 
-    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Sums:
-        return Sums.fold(codes, size, rows.vectors[self.value, True])
+    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Sums | Moments:
+        return self.state.fold(codes, size, rows.vectors[self.value, True])
 
     @property
     def hops(self) -> Hops:
@@ -157,9 +158,16 @@ class ExactSum(Summary):
     def folds_ranges(self) -> bool:
         return True
 
-    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Sums:
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Sums | Moments:
         values = rows.vectors[self.value, True]
-        return Sums.fold(np.arange(len(values)), len(values), values).merge_ranges(lows, highs)
+        return self.state.fold(np.arange(len(values)), len(values), values).merge_ranges(lows, highs)
+
+
+class ExactSum(_OfNumbers):
+    """The exact sum of a value, and the number of values."""
+
+    __slots__ = ()
+    state = Sums
 
 
 class Sum(AggregateFunction):
@@ -270,29 +278,11 @@ class Moments(AdditiveState):
         return Vector.of(values)
 
 
-@dataclass(frozen=True, slots=True)
-class ExactMoments(Summary):
+class ExactMoments(_OfNumbers):
     """The exact sum of a value and that of its squares."""
 
-    value: plan.Expr
-
-    def columns(self) -> tuple[Column, ...]:
-        return ((self.value, True),)
-
-    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Moments:
-        return Moments.fold(codes, size, rows.vectors[self.value, True])
-
-    @property
-    def hops(self) -> Hops:
-        return Hops.ADDED
-
-    @property
-    def folds_ranges(self) -> bool:
-        return True
-
-    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Moments:
-        values = rows.vectors[self.value, True]
-        return Moments.fold(np.arange(len(values)), len(values), values).merge_ranges(lows, highs)
+    __slots__ = ()
+    state = Moments
 
 
 class _FromMoments(AggregateFunction):
