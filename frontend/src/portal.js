@@ -200,7 +200,7 @@ if (hub) {
 const job = document.getElementById("job");
 if (job) {
   every(2, async () => {
-    const data = await get(`${job.dataset.job}/standing.json`);
+    const data = await get(`${job.dataset.job}/state.json`);
     badge(document.getElementById("state"), data.state);
     job.dataset.state = data.state;
     for (const button of job.querySelectorAll("[data-when]")) {

@@ -278,9 +278,9 @@ class HubClient:
         """
         question = {"type": "com.microsoft:partition", "partition": partition}
         (answer,) = self._management([{**question, "tidegate:sequence-number": sequence_number}])
-        told = answer.get("tidegate:enqueued-time")
-        if told is not None:
-            return int(told)
+        known = answer.get("tidegate:enqueued-time")
+        if known is not None:
+            return int(known)
         end = int(answer["last_enqueued_sequence_number"]) + 1
         if sequence_number >= end:
             raise ClientError(f"{self._name} has no event {sequence_number} in partition {partition} yet")

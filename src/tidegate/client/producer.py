@@ -127,7 +127,7 @@ class Producer(HubClient):
             ClientError: the hub cannot be reached or refuses.
         """
         self._partitions: dict[str, Link] = {}
-        self._standings: dict[str, ProducerProgress] = {}
+        self._progress: dict[str, ProducerProgress] = {}
         self._unanswered: dict[Link, int] = {}
         self._refusal: tuple[str, str] | None = None
         super().__init__(connection)
@@ -152,9 +152,9 @@ class Producer(HubClient):
         link = self._attach_to(
             partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(min(epoch + 1, _LAST_EPOCH))}
         )
-        standing = ProducerProgress(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), _stored(link, known))
-        self._partitions[partition], self._standings[partition] = link, standing
-        return standing
+        progress = ProducerProgress(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), _stored(link, known))
+        self._partitions[partition], self._progress[partition] = link, progress
+        return progress
 
     def open_partition_for_batch(self, partition: str, producer_id: int, epoch: int) -> ProducerProgress:
         """Open a partition for one of a series of batches, and return how many of its events are stored.
@@ -169,9 +169,9 @@ class Producer(HubClient):
             partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(epoch), PRODUCER_SEQUENCE_NUMBER: Int(0)}
         )
         stored = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
-        standing = ProducerProgress(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
-        self._partitions[partition], self._standings[partition] = link, standing
-        return standing
+        progress = ProducerProgress(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
+        self._partitions[partition], self._progress[partition] = link, progress
+        return progress
 
     def join_partition(self, partition: str, producer_id: int, epoch: int, known: int) -> ProducerProgress:
         """Open a partition for a producer that another instance has opened, beside it, and return its state there.
@@ -183,17 +183,17 @@ class Producer(HubClient):
             ClientError: the hub refuses; the producer has a later epoch, for one.
         """
         link = self._attach_to(partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(epoch)})
-        standing = ProducerProgress(producer_id, epoch, _stored(link, known))
-        self._partitions[partition], self._standings[partition] = link, standing
-        return standing
+        progress = ProducerProgress(producer_id, epoch, _stored(link, known))
+        self._partitions[partition], self._progress[partition] = link, progress
+        return progress
 
     def template(self, partition: str, key: str | None, properties: Mapping[str, Any] | None) -> EventTemplate:
         """Return a template for the partition's events with a key and properties."""
         annotations: dict[str, Any] = {} if key is None else {_PARTITION_KEY: key}
-        standing = self._standings.get(partition)
-        if standing is None:
+        progress = self._progress.get(partition)
+        if progress is None:
             return EventTemplate.of(annotations, properties, None)
-        annotations |= {PRODUCER_ID: standing.producer_id, PRODUCER_EPOCH: Short(standing.epoch)}
+        annotations |= {PRODUCER_ID: progress.producer_id, PRODUCER_EPOCH: Short(progress.epoch)}
         return EventTemplate.of(annotations, properties, PRODUCER_SEQUENCE_NUMBER)
 
     def room(self, partition: str) -> int:
@@ -207,7 +207,7 @@ class Producer(HubClient):
 
     def encoded(self, partition: str, event: OutgoingEvent, number: int) -> bytes:
         """Return an event encoded for publishing; ``number`` counts the producer's events in the partition from 1."""
-        return encoded_event(event, self._standings.get(partition), number)
+        return encoded_event(event, self._progress.get(partition), number)
 
     def publish_to_partitions(self, events: Mapping[str, Sequence[bytes]]) -> None:
         """Publish encoded events, in order within each partition, and return when the hub has stored them all.
@@ -286,12 +286,12 @@ class Producer(HubClient):
         super()._take(event)
 
 
-def encoded_event(event: OutgoingEvent, standing: ProducerProgress | None, number: int) -> bytes:
-    """Return an event encoded for publishing by a producer; ``standing`` is None if it is not idempotent."""
+def encoded_event(event: OutgoingEvent, progress: ProducerProgress | None, number: int) -> bytes:
+    """Return an event encoded for publishing by a producer; ``progress`` is None if it is not idempotent."""
     annotations: dict[str, Any] = {} if event.key is None else {_PARTITION_KEY: event.key}
-    if standing is not None:
-        annotations[PRODUCER_ID] = standing.producer_id
-        annotations[PRODUCER_EPOCH] = Short(standing.epoch)
+    if progress is not None:
+        annotations[PRODUCER_ID] = progress.producer_id
+        annotations[PRODUCER_EPOCH] = Short(progress.epoch)
         annotations[PRODUCER_SEQUENCE_NUMBER] = Int(number % NUMBERS)
     return encode_message(
         Message(

@@ -330,20 +330,20 @@ class WorkerServer(Server):
         metrics = self.metrics
         names = ("connections_opened", "received_bytes", "sent_bytes", "publications", "delivered_events")
         now = {name: int(getattr(metrics, name)) for name in names}
-        told: dict[str, Any] = {name: value - self._counted.get(name, 0) for name, value in now.items()}
+        statistics: dict[str, Any] = {name: value - self._counted.get(name, 0) for name, value in now.items()}
         self._counted = now
-        told["connections_open"] = metrics.connections_open
-        told["refusals"], told["deliveries"] = dict(metrics.refusals), dict(self._uncounted.counted)
-        told["counts"] = [[*key, count] for key, count in self._happened.counted.items()]
+        statistics["connections_open"] = metrics.connections_open
+        statistics["refusals"], statistics["deliveries"] = dict(metrics.refusals), dict(self._uncounted.counted)
+        statistics["counts"] = [[*key, count] for key, count in self._happened.counted.items()]
         metrics.refusals.clear()
         self._uncounted.counted.clear()
         self._happened.counted.clear()
-        told["positions"] = {
+        statistics["positions"] = {
             claim: slot.next_sequence_number
             for claim, slot in self._link.claims.items()
             if slot.next_sequence_number is not None
         }
-        self._link.tell(FrameKind.STATISTICS, told)
+        self._link.tell(FrameKind.STATISTICS, statistics)
 
 
 async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket, ring: Ring | None) -> None:

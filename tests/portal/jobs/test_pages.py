@@ -62,7 +62,7 @@ PAGES = ("", "/event-ordering", "/monitor", "/diagram", "/logs")
 
 
 def test_how_a_job_is_can_be_followed(visitor: Client, job: str) -> None:
-    assert visitor.get(f"{job}/standing.json") == {
+    assert visitor.get(f"{job}/state.json") == {
         "state": "Created",
         "reason": None,
         "isFailing": False,
@@ -70,7 +70,7 @@ def test_how_a_job_is_can_be_followed(visitor: Client, job: str) -> None:
         "canStop": False,
     }
     visitor.post(f"{job}/start", {"mode": ""})
-    started = visitor.get(f"{job}/standing.json")
+    started = visitor.get(f"{job}/state.json")
     assert (started["state"], started["canStart"], started["canStop"]) == ("Starting", False, True)
 
 
@@ -80,12 +80,12 @@ def test_only_the_reason_of_a_failure_is_shown_as_one(visitor: Client, launcher:
     process.run()
     process.obedient = False
     assert visitor.post(f"{job}/query", {"query": "SELECT a INTO output FROM input"}).status == 200
-    restarting = visitor.get(f"{job}/standing.json")
+    restarting = visitor.get(f"{job}/state.json")
     assert (restarting["reason"], restarting["isFailing"]) == ("started again with the changed definition", False)
     assert '<p class="said" id="reason"' in visitor.page(job).text
     process.events.ended(Exit(ExitKind.ASKED, ""))
     launcher.last.events.ended(Exit(ExitKind.FATAL, "there is no table t"))
-    failed = visitor.get(f"{job}/standing.json")
+    failed = visitor.get(f"{job}/state.json")
     assert (failed["reason"], failed["isFailing"]) == ("there is no table t", True)
     assert '<p class="problem" id="reason"' in visitor.page(job).text
 

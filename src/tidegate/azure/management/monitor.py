@@ -259,12 +259,12 @@ class Monitor:
         for one, sign in ((Activity.CONNECTIONS_OPENED, -1), (Activity.CONNECTIONS_CLOSED, 1)):
             before += sign * sum(n or 0 for n in metrics.counts.of((one, ""), span.end_s, _MINUTE_S, len(missed)))
         # From the present backwards: what was open at a minute's end is what was open later, less what has come since.
-        for at_s, came, left in reversed(list(zip(minutes, opened, closed, strict=True))):
-            if came is None or left is None or at_s > now_s:
+        for at_s, connected, disconnected in reversed(list(zip(minutes, opened, closed, strict=True))):
+            if connected is None or disconnected is None or at_s > now_s:
                 continue
-            value = before if name == _ACTIVE else came if name == Activity.CONNECTIONS_OPENED else left
+            value = before if name == _ACTIVE else connected if name == Activity.CONNECTIONS_OPENED else disconnected
             parts[(at_s - span.begin_s) // span.step_s].insert(0, float(value))
-            before += left - came
+            before += disconnected - connected
         return parts
 
     def _job_name(self, request: ArmRequest) -> tuple[Jobs, str]:

@@ -151,10 +151,10 @@ class ProjectTests:
         """
         began = time.monotonic()
         try:
-            came = run_locally(
+            run = run_locally(
                 self.project, self._files(case), self._functions, runner, max_events_per_step=max_events_per_step
             )
-            outputs = self._compared(case, came.rows)
+            outputs = self._compared(case, run.rows)
         except JobQueryError:
             raise
         except JobError as error:
@@ -163,9 +163,9 @@ class ProjectTests:
             case.name,
             time.monotonic() - began,
             outputs,
-            notes=came.notes,
-            data_errors=came.data_errors,
-            undeclared=tuple(undeclared(came.data_errors.counts(), case.expected_errors)),
+            notes=run.notes,
+            data_errors=run.data_errors,
+            undeclared=tuple(undeclared(run.data_errors.counts(), case.expected_errors)),
         )
 
     def _compared(self, case: TestCase, rows: Mapping[str, list[dict[str, Any]]]) -> list[TestOutput]:

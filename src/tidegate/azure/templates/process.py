@@ -41,14 +41,14 @@ class Expansion:
         try:
             template = Template(first["template"], first["parameters"], first["constants"])
             resources = template.resources()
-            told = [{"id": one.resource_id, "kind": one.kind, "version": one.api_version} for one in resources]
+            listed = [{"id": one.resource_id, "kind": one.kind, "version": one.api_version} for one in resources]
             symbols = {one.resource_id.rpartition("/")[2].lower(): one.resource_id for one in resources}
             text = json.dumps(first["template"], sort_keys=True).encode("ascii")
             head = {
                 "templateHash": str(int(hashlib.sha256(text).hexdigest()[:15], 16)),
                 "parameters": template.parameters_shown(),
             }
-            self._say({"head": head, "resources": told, "symbols": {**symbols, **template.symbols}})
+            self._say({"head": head, "resources": listed, "symbols": {**symbols, **template.symbols}})
         except Exception as error:
             self._say({"problem": _reason(error)})
             return

@@ -146,7 +146,7 @@ def settled(jobs: JobsClient, name: str, wait_s: float) -> dict[str, Any]:
         ManagementError: it still is after `wait_s`. Without time to wait, the job is returned in any state.
     """
     deadline = time.monotonic() + wait_s
-    told = None
+    shown = None
     while True:
         job = jobs.show(name)
         if job["state"] in SETTLED or not wait_s:
@@ -156,9 +156,9 @@ def settled(jobs: JobsClient, name: str, wait_s: float) -> dict[str, Any]:
                 f"job '{name}' is still {job['state']} after {wait_s:g} s; it is still working on it, and "
                 f"'tidegate job show {name}' shows how it is"
             )
-        if job["state"] != told and sys.stderr.isatty():
-            told = job["state"]
-            click.echo(f"{name}: {told} …", err=True)
+        if job["state"] != shown and sys.stderr.isatty():
+            shown = job["state"]
+            click.echo(f"{name}: {shown} …", err=True)
         time.sleep(_ASK_EVERY_S)
 
 

@@ -67,7 +67,9 @@ def explain(
             click.echo(f"{source.name}: {source.policy.describe()}")
         for event in _chosen(source, input_name, partition, sequence_number, count, first, stop):
             shown = True
-            click.echo(json.dumps(event.as_json(), ensure_ascii=False) if output == "json" else "\n" + _told(event))
+            click.echo(
+                json.dumps(event.as_json(), ensure_ascii=False) if output == "json" else "\n" + _event_text(event)
+            )
     if not shown and output == "text":
         click.echo("no rule has affected an event here, and none was lost")
 
@@ -87,7 +89,7 @@ def _chosen(
     return explain_events(source, source.timeline(input_name, partition), [sequence_number])
 
 
-def _told(event: ExplainedEvent) -> str:
+def _event_text(event: ExplainedEvent) -> str:
     body = " ".join(event.body.decode("utf-8", errors="replace").split())
     body = body if len(body) <= _MOST_OF_A_BODY else body[:_MOST_OF_A_BODY] + "…"
     lines = [
@@ -130,7 +132,7 @@ def blockers(path: Path, output: str) -> None:
     if status is None:
         with open_replay_source(path) as source:
             status = {"running": False, **fresh_look(source).as_json()}
-    click.echo(json.dumps(status, ensure_ascii=False) if output == "json" else _told_blocker(status))
+    click.echo(json.dumps(status, ensure_ascii=False) if output == "json" else _blocker_text(status))
 
 
 def _running(path: Path) -> dict[str, Any] | None:
@@ -142,7 +144,7 @@ def _running(path: Path) -> dict[str, Any] | None:
     return None if status is None else {"running": True, **status}
 
 
-def _told_blocker(status: dict[str, Any]) -> str:
+def _blocker_text(status: dict[str, Any]) -> str:
     lines = [
         f"the job is running; this is its status of {_short(status['updated'])}"
         if status["running"]

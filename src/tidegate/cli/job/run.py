@@ -61,26 +61,26 @@ def run_local(
     for note in project.notes:
         click.echo(f"note: {note}", err=True)
     with runners(spark, f"tidegate {project.name}") as runner:
-        came = run_locally(
+        results = run_locally(
             project,
             list(project.local_inputs.values()),
             functions_of(project),
             runner,
             max_events_per_step=max_events_per_step or MOST_EVENTS_PER_STEP,
         )
-    for note in came.notes:
+    for note in results.notes:
         click.echo(f"note: {note}", err=True)
-    for name, rows in came.rows.items():
+    for name, rows in results.rows.items():
         lines = "".join(json_line(row) + "\n" for row in rows)
         if output_path is None:
             click.echo(lines, nl=False)
         else:
             output_path.mkdir(parents=True, exist_ok=True)
             (output_path / f"{name}.json").write_text(lines, encoding="utf-8")
-    for doubt in came.doubts:
+    for doubt in results.doubts:
         click.echo(f"warning: {project.query_file.name}, {doubt.render(project.sql)}", err=True)
-    _report(came.data_errors, project, output_path)
-    counted = ", ".join(f"{name} {len(rows)}" for name, rows in came.rows.items())
+    _report(results.data_errors, project, output_path)
+    counted = ", ".join(f"{name} {len(rows)}" for name, rows in results.rows.items())
     click.echo(f"{project.name}: {counted}; a local run, without an event ordering policy", err=True)
 
 

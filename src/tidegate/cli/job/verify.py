@@ -80,12 +80,12 @@ def verify_job(
         )
         for line in found.data_errors.report():
             click.echo(line, err=True)
-        click.echo(_as_json(found, seed) if output == "json" else _told(found, source, seed))
+        click.echo(_as_json(found, seed) if output == "json" else _verification_text(found, source, seed))
     if found.difference is not None:
         sys.exit(1)
 
 
-def _told(found: Verification, source: ReplaySource, seed: int) -> str:
+def _verification_text(found: Verification, source: ReplaySource, seed: int) -> str:
     difference = found.difference
     if difference is None:
         return (

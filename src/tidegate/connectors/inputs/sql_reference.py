@@ -144,14 +144,14 @@ class SqlTables:
         """Return the rows of the last answer with the changes since then."""
         assert self._settings.delta_query is not None
         between = {"deltaStartTime": format_time(self._asked_at), "deltaEndTime": format_time(now)}
-        came: list[Row] = []
+        changed: list[Row] = []
         gone: Counter[str] = Counter()
         for row in self._answer(self._settings.delta_query, between):
             operation = next((row.pop(name) for name in list(row) if name.lower() == _OPERATION), 1)
             if operation == _GONE:
                 gone[_identity(row)] += 1
             else:
-                came.append(row)
+                changed.append(row)
         kept = []
         for row in self._rows or ():
             if gone[_identity(row)]:
@@ -159,7 +159,7 @@ class SqlTables:
             else:
                 kept.append(row)
         known = {_identity(row) for row in kept}
-        return [*kept, *(row for row in came if _identity(row) not in known)]
+        return [*kept, *(row for row in changed if _identity(row) not in known)]
 
     def _answer(self, query: str, parameters: Parameters) -> list[Row]:
         scheme, _, rest = self._settings.connection_string.partition(":")

@@ -201,9 +201,14 @@ def _record(samples: list[DataError], count: int) -> dict[str, Any]:
 
 
 def _example(sample: DataError, first: DataError) -> dict[str, Any]:
-    told = {} if sample.reason == first.reason else {"message": sample.message}
+    difference = {} if sample.reason == first.reason else {"message": sample.message}
     if sample.partition:
-        return {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example, **told}
+        return {
+            "partition": sample.partition,
+            "sequenceNumber": sample.sequence_number,
+            "body": sample.example,
+            **difference,
+        }
     if not sample.input:
-        return {"timestamp": format_time(sample.arrival), **told}
-    return {"row": sample.sequence_number, "result": sample.example, **told}
+        return {"timestamp": format_time(sample.arrival), **difference}
+    return {"row": sample.sequence_number, "result": sample.example, **difference}

@@ -113,15 +113,15 @@ class ExplainedRow:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `-o json` prints."""
-        told = self.explanation
+        explanation = self.explanation
         return {
             "substream": self.substream,
-            "eventTime": _json_time(told.event_time),
-            "systemTimestamp": _json_time(told.system_timestamp),
-            "fate": _FATES[told.fate],
-            "reasons": [name for bit, name in DATA_ERRORS.items() if told.reasons & bit],
-            "watermarkBefore": _json_time(told.watermark_before),
-            "watermarkAfter": _json_time(told.watermark_after),
+            "eventTime": _json_time(explanation.event_time),
+            "systemTimestamp": _json_time(explanation.system_timestamp),
+            "fate": _FATES[explanation.fate],
+            "reasons": [name for bit, name in DATA_ERRORS.items() if explanation.reasons & bit],
+            "watermarkBefore": _json_time(explanation.watermark_before),
+            "watermarkAfter": _json_time(explanation.watermark_after),
             "destinations": [
                 {
                     "outputs": list(destination.outputs),
@@ -271,14 +271,18 @@ def _explain(
         before = next(carries)
         if number not in wanted:
             continue
-        told = explain(rows.times[row], int(batch.rows.arrivals[row]), before, policy, null_key=rows.has_null_key(row))
+        explanation = explain(
+            rows.times[row], int(batch.rows.arrivals[row]), before, policy, null_key=rows.has_null_key(row)
+        )
         destinations = tuple(
-            destination_of(source.program.operators[operator].relation, source.program.query, told.system_timestamp)
+            destination_of(
+                source.program.operators[operator].relation, source.program.query, explanation.system_timestamp
+            )
             for operator, reaching in taken.items()
-            if told.system_timestamp is not None and _holds(reaching, row)
+            if explanation.system_timestamp is not None and _holds(reaching, row)
         )
         failures = tuple(dict.fromkeys(error.message for error in errors if row in error.rows))
-        of_event.setdefault(event, []).append(ExplainedRow(rows.keys[row], told, destinations, failures))
+        of_event.setdefault(event, []).append(ExplainedRow(rows.keys[row], explanation, destinations, failures))
     lost: dict[int, list[str]] = {}
     for event, problem in zip(decoded.rejected_events.tolist(), decoded.rejected_problems.tolist(), strict=True):
         lost.setdefault(event, []).append(f"{PROBLEMS[problem][1]} ({PROBLEMS[problem][0]})")

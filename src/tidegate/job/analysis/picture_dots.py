@@ -120,7 +120,7 @@ def draw_dots(frame: PlotArea, event_time: Times, arrival: Times, stamps: Stamps
         for i in of_kind.tolist():
             marks = _dot(kind, x[i], own[i], stamped[i], radius, arrows)
             if len(drawn) <= MOST_TOLD:
-                marks = f"<g>{marks}<title>{_told(int(shown[i]), event_time, stamps, kind)}</title></g>"
+                marks = f"<g>{marks}<title>{_dot_text(int(shown[i]), event_time, stamps, kind)}</title></g>"
             parts.append(marks)
         parts.append("</g>")
     if len(stamps) <= MOST_NUMBERED:
@@ -183,6 +183,6 @@ def _thinned(kinds: Flags, x: Pixels, own: Pixels, stamped: Pixels) -> npt.NDArr
     return chosen
 
 
-def _told(event: int, event_time: Times, stamps: Stamps, kind: DotKind) -> str:
-    told = f"event {event + 1}: {format_time(int(event_time[event]))}, {kind.name}"
-    return f"{told} to {format_time(int(stamps.system_timestamp[event]))}" if kind.fate == ADJUSTED else told
+def _dot_text(event: int, event_time: Times, stamps: Stamps, kind: DotKind) -> str:
+    text = f"event {event + 1}: {format_time(int(event_time[event]))}, {kind.name}"
+    return f"{text} to {format_time(int(stamps.system_timestamp[event]))}" if kind.fate == ADJUSTED else text

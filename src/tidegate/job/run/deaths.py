@@ -135,10 +135,10 @@ class Deaths:
             if self._file is None:
                 self._file = self._path.open("wb", buffering=0)
             stretches = {"of": self._of, "in_step": self._in_step}
-            told = {key: [[s.input, s.partition, s.start, s.end] for s in of] for key, of in stretches.items()}
+            written = {key: [[s.input, s.partition, s.start, s.end] for s in of] for key, of in stretches.items()}
             line = (
                 json.dumps(
-                    {"deaths": self._count, "acquitted": self._acquitted, **told}, separators=(",", ":")
+                    {"deaths": self._count, "acquitted": self._acquitted, **written}, separators=(",", ":")
                 ).encode()
                 + b"\n"
             )

@@ -19,13 +19,13 @@ Row = Mapping[str, Any]
 _ABSENT = object()
 # With more pairs than this, leftover rows are shown without pairing.
 _MOST_PAIRS = 100_000
-_MOST_TOLD = 20
+_MOST_SHOWN = 20
 _LARGEST = 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A row that came with other values than expected.
+    """A row that got with other values than expected.
 
     Attributes:
         number: its position among the expected rows, from 1.
@@ -65,17 +65,17 @@ class RowDifference:
     def lines(self) -> list[str]:
         """Return the whole difference: `~` marks a row that differs, `-` a missing one, `+` an unexpected one."""
         lines = []
-        for row in self.differing[:_MOST_TOLD]:
+        for row in self.differing[:_MOST_SHOWN]:
             lines.append(f"~ row {row.number}: {_shown(_without(row.expected, row.fields))}")
             width = max(len(name) for name, _, _ in row.fields)
             lines += [
                 f"    {name.ljust(width)}  expected {_shown(expected)}, got {_shown(actual)}"
                 for name, expected, actual in row.fields
             ]
-        lines += [f"- row {number}: {_shown(row)}" for number, row in self.missing[:_MOST_TOLD]]
-        lines += [f"+ {_shown(row)}" for _, row in self.unexpected[:_MOST_TOLD]]
-        told = sum(min(len(part), _MOST_TOLD) for part in (self.differing, self.missing, self.unexpected))
-        left = len(self.differing) + len(self.missing) + len(self.unexpected) - told
+        lines += [f"- row {number}: {_shown(row)}" for number, row in self.missing[:_MOST_SHOWN]]
+        lines += [f"+ {_shown(row)}" for _, row in self.unexpected[:_MOST_SHOWN]]
+        shown = sum(min(len(part), _MOST_SHOWN) for part in (self.differing, self.missing, self.unexpected))
+        left = len(self.differing) + len(self.missing) + len(self.unexpected) - shown
         return [*lines, f"… and {left} more"] if left else lines
 
     def as_json(self) -> dict[str, Any]:
@@ -106,41 +106,41 @@ def compare_rows(
         ignored: fields that are not compared, as "name" or "record.name", without case.
     """
     wanted = [_stripped(row, ignored) for row in expected]
-    came = [_stripped(row, ignored) for row in actual]
-    left_wanted, left_came = _left_over(wanted, came, without_case)
+    got = [_stripped(row, ignored) for row in actual]
+    left_wanted, left_got = _left_over(wanted, got, without_case)
     equal = len(wanted) - len(left_wanted)
-    differing = _paired(wanted, came, left_wanted, left_came, without_case)
+    differing = _paired(wanted, got, left_wanted, left_got, without_case)
     return RowDifference(
         equal,
         tuple(differing),
         tuple((place + 1, wanted[place]) for place in left_wanted),
-        tuple((place + 1, came[place]) for place in left_came),
+        tuple((place + 1, got[place]) for place in left_got),
     )
 
 
-def _left_over(wanted: Sequence[Any], came: Sequence[Row], without_case: bool) -> tuple[list[int], list[int]]:
+def _left_over(wanted: Sequence[Any], got: Sequence[Row], without_case: bool) -> tuple[list[int], list[int]]:
     """Return the positions of rows on either side that have no equal on the other."""
     waiting: dict[str, list[int]] = {}
-    for place, row in enumerate(came):
+    for place, row in enumerate(got):
         waiting.setdefault(_likely(row, without_case), []).append(place)
     left_wanted = []
     for place, row in enumerate(wanted):
         near = waiting.get(_likely(row, without_case), [])
-        same = next((other for other in near if same_value(row, came[other], without_case=without_case)), None)
+        same = next((other for other in near if same_value(row, got[other], without_case=without_case)), None)
         if same is None:
             left_wanted.append(place)
         else:
             near.remove(same)
-    left_came = sorted(place for places in waiting.values() for place in places)
-    if len(left_wanted) * len(left_came) <= _MOST_PAIRS:
+    left_got = sorted(place for places in waiting.values() for place in places)
+    if len(left_wanted) * len(left_got) <= _MOST_PAIRS:
         # Numbers that differ only in their last digits may round apart.
         for place in list(left_wanted):
-            for other in left_came:
-                if same_value(wanted[place], came[other], without_case=without_case):
+            for other in left_got:
+                if same_value(wanted[place], got[other], without_case=without_case):
                     left_wanted.remove(place)
-                    left_came.remove(other)
+                    left_got.remove(other)
                     break
-    return left_wanted, left_came
+    return left_wanted, left_got
 
 
 def _likely(row: Any, without_case: bool) -> str:
@@ -161,23 +161,23 @@ def _rounded(value: Any, without_case: bool) -> Any:
 
 
 def _paired(
-    wanted: Sequence[Row], came: Sequence[Row], left_wanted: list[int], left_came: list[int], without_case: bool
+    wanted: Sequence[Row], got: Sequence[Row], left_wanted: list[int], left_got: list[int], without_case: bool
 ) -> list[Differing]:
     """Pair each leftover row with the one it is most like, and remove the pairs from both lists."""
-    if len(left_wanted) * len(left_came) > _MOST_PAIRS:
+    if len(left_wanted) * len(left_got) > _MOST_PAIRS:
         return []
     likeness = [
         (len(fields), place, other, fields)
         for place in left_wanted
-        for other in left_came
-        if (fields := _fields(wanted[place], came[other], without_case)) is not None
+        for other in left_got
+        if (fields := _fields(wanted[place], got[other], without_case)) is not None
     ]
     pairs = []
     for _, place, other, fields in sorted(likeness, key=lambda one: one[:3]):
-        if place in left_wanted and other in left_came:
+        if place in left_wanted and other in left_got:
             left_wanted.remove(place)
-            left_came.remove(other)
-            pairs.append(Differing(place + 1, wanted[place], came[other], fields))
+            left_got.remove(other)
+            pairs.append(Differing(place + 1, wanted[place], got[other], fields))
     return sorted(pairs, key=lambda pair: pair.number)
 
 

@@ -199,7 +199,7 @@ _STARTABLE = (JobState.CREATED, JobState.STOPPED, JobState.FAILED)
 _STOPPABLE = (JobState.STARTING, JobState.RUNNING, JobState.DEGRADED)
 
 
-def standing_of(job: JobResource) -> dict[str, Any]:
+def state_of(job: JobResource) -> dict[str, Any]:
     """Return what an open page of a job keeps current: its state, and what can be done with it."""
     return {
         "state": job.state.value,
@@ -214,7 +214,7 @@ def described(job: JobResource) -> dict[str, Any]:
     """Return a job as its pages show it; secrets are null in what the service gives out."""
     return {
         "name": job.name,
-        **standing_of(job),
+        **state_of(job),
         "etag": job.etag,
         "hasRun": job.started is not None,
         "createdAt": iso(job.created),

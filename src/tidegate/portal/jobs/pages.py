@@ -35,7 +35,7 @@ from tidegate.portal.jobs.descriptions import (
     SectionAddresses,
     described,
     error_rows,
-    standing_of,
+    state_of,
     watermark_rows,
 )
 from tidegate.portal.jobs.history import RANGES, partition_series, query_changes, series
@@ -83,7 +83,7 @@ class JobPages:
             self._action(f"{JOB}/test", self._test, contributor),
             self._action(f"{JOB}/tune", self._tune, reader),
             *self._sections.routes(),
-            self._data(f"{JOB}/standing.json", self._standing),
+            self._data(f"{JOB}/state.json", self._state),
             self._data(f"{JOB}/metrics.json", self._metrics),
             self._data(f"{JOB}/partitions.json", self._partitions),
             self._data(f"{JOB}/picture.json", self._picture),
@@ -159,8 +159,8 @@ class JobPages:
         """Return the last value of each metric, by its name."""
         return dict(self._jobs.report(job.name).get("metrics") or (status or {}).get("metrics", {}))
 
-    async def _standing(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        return standing_of(self._job(request))
+    async def _state(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        return state_of(self._job(request))
 
     async def _new(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         hubs = [hub.name for hub in self._desk.http.hub.namespace.event_hubs.values()]

@@ -465,7 +465,7 @@ def _fetch_session(
     for topic in body.forgotten_topics_data:
         for number in topic.partitions:
             kept.partitions.pop((topic.topic, number), None)
-            kept.told.pop((topic.topic, number), None)
+            kept.sent.pop((topic.topic, number), None)
     for key, part in named.items():  # changed ones go to the end, so that all get their turn
         kept.partitions.pop(key, None)
         kept.partitions[key] = part
@@ -482,9 +482,9 @@ def _news(found: _Found, kept: FetchSession | None) -> dict[tuple[str, int], Fie
     news = {}
     for key, row in found.rows.items():
         state = (int(row.get("error_code", 0)), int(row["high_watermark"]), int(row.get("log_start_offset", -1)))
-        if row.get("records") or state[0] or kept.told.get(key) != state:
+        if row.get("records") or state[0] or kept.sent.get(key) != state:
             news[key] = row
-        kept.told[key] = state
+        kept.sent[key] = state
     return news
 
 

@@ -36,13 +36,13 @@ class FetchSession:
 
     Attributes:
         partitions: The request's fields of each partition, by topic and number.
-        told: The last error, end and beginning that the consumer knows of each.
+        sent: The last error, end and beginning that the consumer knows of each.
     """
 
     session_id: int
     epoch: int = 1
     partitions: dict[tuple[str, int], Message] = field(default_factory=dict)
-    told: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    sent: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
 
 
 class Session:

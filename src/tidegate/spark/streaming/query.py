@@ -201,7 +201,7 @@ class QueryEvaluation:
         self._end = end
         self._is_over = False
         # Whether the stream knows how it has ended.
-        self.is_told = False
+        self.has_reported_end = False
         self._thread = threading.Thread(target=self._run, name="tidegate-evaluation", daemon=True)
 
     def begin(self) -> None:
@@ -254,7 +254,7 @@ class QueryEvaluation:
         reason = "" if self.failure is None else cause_of(self.failure).text
         try:
             self._end(reason)
-            self.is_told = True
+            self.has_reported_end = True
         except OSError as error:
             self.failure = self.failure or error
             _logger.warning("cannot tell Spark that the evaluation has ended: %s", error)
@@ -522,7 +522,7 @@ def evaluated(
 
     def end_with_evaluation() -> None:
         evaluation.join()
-        if evaluation.control.is_stopping or (evaluation.is_told and (ends or evaluation.failure is not None)):
+        if evaluation.control.is_stopping or (evaluation.has_reported_end and (ends or evaluation.failure is not None)):
             return
         for query in queries.values():
             with contextlib.suppress(Exception):

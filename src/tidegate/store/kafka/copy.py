@@ -292,11 +292,11 @@ class StoreCopy:
                 raise BrokerError(found.error_code, f"the coordinator of the group {group}", found.error_message)
             if found.node_id not in self._cluster.brokers:
                 raise Unreachable(f"the broker {found.node_id}, which coordinates the group {group}, is not known yet")
-            told = await self._cluster.ask(found.node_id, "control", api, values, most=most)
-            moved = {part.error_code for topic in told.topics for part in topic.partitions} & RETRIABLE
+            offsets = await self._cluster.ask(found.node_id, "control", api, values, most=most)
+            moved = {part.error_code for topic in offsets.topics for part in topic.partitions} & RETRIABLE
             if moved:
                 raise BrokerError(moved.pop(), f"the offsets of the group {group}")
-            return told
+            return offsets
 
         return await self._cluster.retrying(f"the offsets of the group {group}", _RETRY_FOR_S, attempt)
 

@@ -508,9 +508,9 @@ class KafkaLog:
             first = max(sequence_number, batch.base_sequence_number)
             if first >= stop:
                 continue
-            came = some.untranslated.get(batch.base_sequence_number)
-            if came is not None:
-                encoded = rebase(came, came.base_offset, batch.enqueued_time_ms)
+            original = some.untranslated.get(batch.base_sequence_number)
+            if original is not None:
+                encoded = rebase(original, original.base_offset, batch.enqueued_time_ms)
             else:
                 base = batch.base_sequence_number
                 encoded = batch_of(batch.events[first - base : stop - base], first, batch.enqueued_time_ms)

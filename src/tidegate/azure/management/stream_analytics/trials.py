@@ -314,11 +314,11 @@ def _tested(
 
 
 def _write_diagnostics(diagnostics: Diagnostics, found: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
-    told = {
+    summary = {
         name: found[name] for name in ("events", "partitions", "metrics", "policy", "notes", "errors", "dataErrors")
     }
-    told["rows"] = {one["name"]: one["count"] for one in found["outputs"]}
-    for name, content in (*rows.items(), ("diagnostics", told)):
+    summary["rows"] = {one["name"]: one["count"] for one in found["outputs"]}
+    for name, content in (*rows.items(), ("diagnostics", summary)):
         write_blob(within(diagnostics.write_uri, diagnostics.path, f"{name}.json"), _content(content))
 
 
@@ -347,8 +347,8 @@ def _sampled(definition: Mapping[str, Any], raw: list[dict[str, Any]], events_ur
     except ArmError as error:
         return OperationResult({"status": "ErrorConnectingToInput", "diagnostics": [], "error": error.body()})
     partitions = [(name, count) for read in found["partitions"].values() for name, count in read.items()]
-    told = [f"Partition {name} has no events." for name, count in partitions if not count] + found["errors"]
-    result: dict[str, Any] = {"status": "ReadAllEventsInRange", "diagnostics": told}
+    problems = [f"Partition {name} has no events." for name, count in partitions if not count] + found["errors"]
+    result: dict[str, Any] = {"status": "ReadAllEventsInRange", "diagnostics": problems}
     if not any(count for _, count in partitions):
         return OperationResult({**result, "status": "NoEventsFoundInRange"})
     if rows:

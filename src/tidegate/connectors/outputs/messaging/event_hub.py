@@ -83,7 +83,7 @@ def event_of(message: RowMessage) -> OutgoingEvent:
     return OutgoingEvent(message.body, message.key, message.properties, system)
 
 
-def check_size(event: OutgoingEvent, room: int, standing: ProducerProgress | None) -> None:
+def check_size(event: OutgoingEvent, room: int, progress: ProducerProgress | None) -> None:
     """Raise TooLarge if an event does not fit into ``room`` bytes; its size does not depend on the epoch."""
     if (
         event.properties is None
@@ -91,7 +91,7 @@ def check_size(event: OutgoingEvent, room: int, standing: ProducerProgress | Non
         and len(event.body) + 4 * len(event.key or "") < room - _SURELY_ENOUGH_BYTES
     ):
         return
-    size = len(encoded_event(event, standing, 0)) + _SURELY_ENOUGH_BYTES // 4
+    size = len(encoded_event(event, progress, 0)) + _SURELY_ENOUGH_BYTES // 4
     if size > room:
         raise TooLarge(f"an event of {size:,} bytes is larger than the {room:,} bytes that the hub accepts")
 
@@ -144,7 +144,7 @@ class HubEncoder:
     """An `Encoder` that makes events of rows: a head of `EventCounts`, then pickled `RowEvents`.
 
     Attributes:
-        standing: of the producer in any partition. room: how large an event may be, in bytes.
+        progress: of the producer in any partition. room: how large an event may be, in bytes.
     """
 
     settings: MessageSettings = field(repr=False)
@@ -153,7 +153,7 @@ class HubEncoder:
     key: str | None
     system: Mapping[str, str]
     partitions: int
-    standing: ProducerProgress
+    progress: ProducerProgress
     room: int
 
     def __call__(self, rows: ResultRows) -> bytes:
@@ -166,7 +166,7 @@ class HubEncoder:
         for message in messages.messages(rows, 0):
             try:
                 event = event_of(message)
-                check_size(event, self.room, self.standing)
+                check_size(event, self.room, self.progress)
             except ValueError as error:
                 messages.reject(kind_of(error), str(error), message.number, message.time, row_at(rows, message.number))
                 continue
@@ -385,7 +385,7 @@ class HubOutput:
         self._dealt: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
-        self._standings: dict[str, ProducerProgress] = {}
+        self._progress: dict[str, ProducerProgress] = {}
         self._room = 0
         self._pieces: list[tuple[EncodedPiece, int]] = []
         self._piece_counts: Counter[str] = Counter()
@@ -417,10 +417,10 @@ class HubOutput:
             for partition in partitions:
                 known = max(self._stored.get(partition, 0), self._mark["sent"][partition])
                 if stand[partition].arrival_lower_bound_ms is not None:
-                    standing = producer.open_partition(partition, self._producer_id, known)
-                    assert standing is not None
-                    self._stored[partition] = standing.stored
-                    self._standings[partition] = standing
+                    progress = producer.open_partition(partition, self._producer_id, known)
+                    assert progress is not None
+                    self._stored[partition] = progress.stored
+                    self._progress[partition] = progress
                 else:
                     producer.open_partition(partition)
                     self._stored[partition] = max(known, self._read_back(producer, partition, stand[partition].end))
@@ -454,7 +454,7 @@ class HubOutput:
             try:
                 event = event_of(message)
                 partition = self._partition_of(event, message.number)
-                check_size(event, self._room, self._standings.get(partition))
+                check_size(event, self._room, self._progress.get(partition))
             except ValueError as error:
                 row = row_at(rows, message.number - self._mark["rows"] - self._taken)
                 self._rows.reject(kind_of(error), str(error), message.number, message.time, row)
@@ -470,7 +470,7 @@ class HubOutput:
         Such a hub does not number events, so that two attempts of one publication would be stored.
         """
         partitions: list[str] = list(self._mark["sent"])
-        if set(self._standings) != set(partitions):
+        if set(self._progress) != set(partitions):
             return None
         if any(self._stored[partition] > self._dealt[partition] for partition in partitions):
             return None
@@ -481,7 +481,7 @@ class HubOutput:
             self._definition.partition_key,
             self._definition.system_property_columns,
             len(partitions),
-            self._standings[partitions[0]],
+            self._progress[partitions[0]],
             self._room,
         )
 
@@ -552,7 +552,7 @@ class HubOutput:
             PartitionShare(
                 name,
                 place,
-                self._standings[name].epoch,
+                self._progress[name].epoch,
                 self._dealt[name] - self._piece_counts[name],
                 self._dealt[name],
                 self._stored[name],
