@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.job.estimates import outputs_by_estimate, with_ticks
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
@@ -36,6 +36,22 @@ PlacementOf = Callable[[Program, Policy, int, int], Placement]
 """Returns a new placement of a program, given a number of shards and a seed of their hashes."""
 
 
+class Drawn(NamedTuple):
+    """A job at random."""
+
+    program: Program
+    logs: dict[str, InputLog]
+    policy: Policy
+
+
+def drawn(dice: random.Random) -> Drawn:
+    """Return a query of some family, a log for each of its inputs, and a policy."""
+    sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
+    program = _prepared.setdefault(sql, prepared(sql))
+    keys = dice.choice(KEYS)
+    return Drawn(program, {name: _log(dice, keys) for name in program.input_names}, _policy(dice))
+
+
 def check(
     seed: int, runner_for: Callable[[Program, Policy], Runner] = runner_of, placement_of: PlacementOf = ShardsHere
 ) -> None:
@@ -51,11 +67,7 @@ def check(
 
 
 def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner], placement_of: PlacementOf) -> None:
-    sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
-    program = _prepared.setdefault(sql, prepared(sql))
-    keys = dice.choice(KEYS)
-    logs = {name: _log(dice, keys) for name in program.input_names}
-    policy = _policy(dice)
+    program, logs, policy = drawn(dice)
     cuts = _cuts(dice)
     start = EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)
     runner = runner_for(program, policy)

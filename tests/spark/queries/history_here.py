@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
+from tests.job.equality import EPOCH, drawn
+from tests.job.logs import runner_of
 from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.ordering import NO_TIME, Policy
+from tidegate.job.runtime.step import Progress, Stepper
+from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries.history import Bounds, parcels_of, timelines_of
 from tidegate.spark.queries.parcels import ORDER, Parcel, parcels_in, rows_of
 from tidegate.spark.queries.shard_side import ShardRun
@@ -80,3 +85,40 @@ def lines_of(found: Iterable[ResultRows]) -> Rows:
         own = zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
         lines.setdefault(rows.output, []).extend(own)
     return {output: sorted(of_output) for output, of_output in lines.items()}
+
+
+def rows_of_job(program: Program, policy: Policy, logs: Mapping[str, InputLog], start: int = NO_TIME) -> Rows:
+    """Return what a job gives in one step."""
+    return lines_of(Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step().rows)
+
+
+def check_a_random_history(seed: int, *, merged: bool | None = None) -> None:
+    """Whatever a job gives, the query over history gives, from any start to any end, however it is cut.
+
+    Args:
+        merged: whether partitions are merged into one timeline; None leaves that to the seed too.
+
+    Raises:
+        AssertionError: it does not; the message has the seed.
+    """
+    dice = random.Random(seed)
+    program, logs, policy = drawn(dice)
+    if merged is not None:
+        policy = replace(policy, merged=merged)
+    start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)])
+    until = dice.choice([None, EPOCH + dice.randint(0, 90) * TICKS_PER_SECOND + dice.randint(-1, 1)])
+    found = rows_of_history(
+        program,
+        policy,
+        logs,
+        shards=dice.randint(1, 4),
+        parcel_events=dice.randint(1, 20),
+        batch_events=dice.randint(1, 9),
+        start=start,
+        until=until,
+        seed=dice.getrandbits(64),
+    )
+    whole = rows_of_job(program, policy, logs, start)
+    if until is not None:
+        whole = {output: [one for one in rows if one[0] < until] for output, rows in whole.items()}
+    assert found == {output: rows for output, rows in whole.items() if rows}, f"TIDEGATE_EQUALITY_SEED={seed}"

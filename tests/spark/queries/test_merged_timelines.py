@@ -10,16 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.job.equality import EPOCH, QUERIES, _log, _policy
+from tests.job.equality import EPOCH, drawn
 from tests.job.logs import prepared, runner_of
-from tests.job.random_queries import KEYS, random_query
 from tests.profiles import scaled
-from tests.spark.queries.history_here import Rows, lines_of, rows_of_history, rows_of_parcels
+from tests.spark.queries.history_here import (
+    Rows,
+    check_a_random_history,
+    lines_of,
+    rows_of_history,
+    rows_of_job,
+    rows_of_parcels,
+)
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
 from tidegate.engine import JSON, Program
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.runtime.step import Progress, Stepper
+from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_MICROSECOND, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries import merged_timelines
 from tidegate.spark.queries.frame_events import RowLayout
@@ -33,11 +39,7 @@ from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
 Partitions = dict[str, pa.Table]
 
 
-def rows_of_job(program: Program, policy: Policy, logs: dict[str, InputLog], start: int = NO_TIME) -> Rows:
-    return lines_of(Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step().rows)
-
-
-def partitions_of(log: RecordedLog, dice: random.Random) -> Partitions:
+def partitions_of(log: InputLog, dice: random.Random) -> Partitions:
     """Return the events as rows of a DataFrame, whose clock is set back by less than a second now and then."""
     found = {}
     for partition, end in log.ends().items():
@@ -100,37 +102,16 @@ def test_rows_of_a_dataframe_give_what_a_job_gives(monkeypatch: pytest.MonkeyPat
         dice = random.Random(seed)
         monkeypatch.setattr(merged_timelines, "_FEWEST_ROWS", 1)
         monkeypatch.setattr(merged_timelines, "_RUN_ROWS", dice.randint(1, 9))
-        program = prepared(random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES))
-        policy = replace(_policy(dice), merged=True)
-        keys = dice.choice(KEYS)
-        inputs = {name: partitions_of(_log(dice, keys), dice) for name in program.input_names}
+        program, drawn_logs, policy = drawn(dice)
+        policy = replace(policy, merged=True)
+        inputs = {name: partitions_of(log, dice) for name, log in drawn_logs.items()}
         logs: dict[str, InputLog] = {name: held_log(name, rows) for name, rows in inputs.items()}
         assert rows_of_frames(program, policy, inputs, dice) == rows_of_job(program, policy, logs), f"seed {seed}"
 
 
 def test_logs_of_any_start_and_end_give_what_a_job_gives() -> None:
     for seed in range(scaled(12)):
-        dice = random.Random(seed)
-        program = prepared(random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES))
-        policy = replace(_policy(dice), merged=True)
-        keys = dice.choice(KEYS)
-        logs: dict[str, InputLog] = {name: _log(dice, keys) for name in program.input_names}
-        start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)])
-        until = dice.choice([None, EPOCH + dice.randint(0, 90) * TICKS_PER_SECOND + dice.randint(-1, 1)])
-        found = rows_of_history(
-            program,
-            policy,
-            logs,
-            shards=dice.randint(1, 4),
-            parcel_events=dice.randint(1, 20),
-            batch_events=dice.randint(1, 9),
-            start=start,
-            until=until,
-        )
-        whole = rows_of_job(program, policy, logs, start)
-        if until is not None:
-            whole = {output: [one for one in rows if one[0] < until] for output, rows in whole.items()}
-        assert found == {output: rows for output, rows in whole.items() if rows}, f"seed {seed}"
+        check_a_random_history(seed, merged=True)
 
 
 class OpenLog:

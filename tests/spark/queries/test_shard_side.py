@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 from pathlib import Path
 
 import pytest
 
-from tests.job.equality import EPOCH, QUERIES, _log, _policy
-from tests.job.logs import prepared, runner_of
-from tests.job.random_queries import KEYS, random_query
+from tests.job.equality import EPOCH
+from tests.job.logs import prepared
 from tests.profiles import scaled
-from tests.spark.queries.history_here import Rows, lines_of, rows_of_history
+from tests.spark.queries.history_here import check_a_random_history, rows_of_history, rows_of_job
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.model.events import InputLog
-from tidegate.engine import Program
-from tidegate.job.runtime.step import Progress, Stepper
 from tidegate.job.testing.case import prepared_case, read_case
-from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy
+from tidegate.ordering import TICKS_PER_SECOND, Policy
 from tidegate.spark.queries.shard_side import ShardRun
 
 LOGS = scaled(30)
@@ -31,36 +27,9 @@ CASES = sorted((Path(__file__).parents[2] / "cases").glob("*.json"))
 SEEDS = range(LOGS) if ONE_SEED is None else [int(ONE_SEED)]
 
 
-def rows_of_job(program: Program, policy: Policy, logs: dict[str, InputLog], start: int = NO_TIME) -> Rows:
-    step = Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step()
-    return lines_of(step.rows)
-
-
 def test_history_gives_what_a_job_gives() -> None:
     for seed in SEEDS:
-        dice = random.Random(seed)
-        sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
-        program = prepared(sql)
-        keys = dice.choice(KEYS)
-        logs: dict[str, InputLog] = {name: _log(dice, keys) for name in program.input_names}
-        policy = _policy(dice)
-        start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)])
-        until = dice.choice([None, EPOCH + dice.randint(0, 90) * TICKS_PER_SECOND + dice.randint(-1, 1)])
-        found = rows_of_history(
-            program,
-            policy,
-            logs,
-            shards=dice.randint(1, 4),
-            parcel_events=dice.randint(1, 20),
-            batch_events=dice.randint(1, 9),
-            start=start,
-            until=until,
-            seed=dice.getrandbits(64),
-        )
-        whole = rows_of_job(program, policy, logs, start)
-        if until is not None:
-            whole = {output: [one for one in rows if one[0] < until] for output, rows in whole.items()}
-        assert found == {output: rows for output, rows in whole.items() if rows}, f"TIDEGATE_EQUALITY_SEED={seed}"
+        check_a_random_history(seed)
 
 
 def backlog(count: int, partitions: int = 3) -> RecordedLog:
