@@ -244,7 +244,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/connectors/outputs/test_files_output.py": (
         "connectors/outputs/arrow_tables",
-        "connectors/outputs/files/file_place",
+        "connectors/outputs/files/file_location",
         "connectors/outputs/files/parts",
         "connectors/outputs/files/path_template",
     ),

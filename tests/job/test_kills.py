@@ -42,7 +42,7 @@ from tests.redis_server import redis_server
 from tests.s3_server import s3_server
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
-from tidegate.connectors.outputs.files.file_place import open_place
+from tidegate.connectors.outputs.files.file_location import open_location
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import load_job
 from tidegate.job.run.journal import Journal
@@ -102,7 +102,7 @@ def _azurite(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
         )
 
         def rows(where: Path) -> Rows:
-            place = open_place(f"{root}/{where.name}")
+            place = open_location(f"{root}/{where.name}")
             found: Rows = {}
             for name in sorted(one for one in place.names("") if "_tidegate" not in one):
                 found.setdefault(name.rpartition("/")[0], []).extend((place.read(name) or b"").splitlines())
@@ -125,7 +125,7 @@ def _s3(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
         )
 
         def rows(where: Path) -> Rows:
-            place = open_place(f"{root}/{where.name}")
+            place = open_location(f"{root}/{where.name}")
             found: Rows = {}
             for name in sorted(one for one in place.names("") if "_tidegate" not in one):
                 content = place.read(name) or b""

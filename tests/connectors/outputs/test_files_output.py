@@ -21,7 +21,7 @@ from tests.job.rows import result_columns, result_rows
 from tests.s3_server import S3Server, s3_server
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.connectors.outputs.files.file_place import FolderPlace, StorePlace, open_place
+from tidegate.connectors.outputs.files.file_location import FolderLocation, StoreLocation, open_location
 from tidegate.connectors.outputs.files.files_output import FilesOfResults, FilesOutput
 from tidegate.connectors.outputs.shape import OutputColumn, Shape
 from tidegate.engine.values.vectors import Datetime
@@ -88,7 +88,10 @@ def test_rows_that_wait_come_before_a_file_of_later_rows(tmp_path: Path) -> None
 def test_a_row_waits_no_longer_than_the_maximum_time(tmp_path: Path) -> None:
     now = [0.0]
     output = FilesOfResults(
-        definition_of(tmp_path, maximum_time_s=60), OutputOpening(IDENTITY), FolderPlace(str(tmp_path)), lambda: now[0]
+        definition_of(tmp_path, maximum_time_s=60),
+        OutputOpening(IDENTITY),
+        FolderLocation(str(tmp_path)),
+        lambda: now[0],
     )
     output.write(numbers(1))
     output.commit()
@@ -114,11 +117,11 @@ def test_what_cannot_become_a_file_at_the_end_is_logged_and_left_to_the_next_run
     output.write(numbers(1))
     mark = output.commit()
 
-    def full(self: FolderPlace, files: Sequence[tuple[str, bytes]]) -> None:
+    def full(self: FolderLocation, files: Sequence[tuple[str, bytes]]) -> None:
         raise OutputUnavailableError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FolderPlace, "put", full)
+        patch.setattr(FolderLocation, "put", full)
         output.close()
     assert "output 'out': No space left on device; results without a file are durable" in caplog.text
     assert lines_in(tmp_path) == []
@@ -144,17 +147,17 @@ def test_moves_that_a_killed_process_did_not_make_are_made_by_the_next(
 ) -> None:
     output = opened(tmp_path / "{n}", minimum_rows=1)
     mark = output.commit()
-    move = FolderPlace.move
+    move = FolderLocation.move
     made: list[str] = []
 
-    def killed(self: FolderPlace, moves: Sequence[tuple[str, str]]) -> None:
+    def killed(self: FolderLocation, moves: Sequence[tuple[str, str]]) -> None:
         for one in moves:
             if len(made) == moved:
                 raise OutputUnavailableError("killed here")
             made.append(one[0])
             move(self, [one])
 
-    monkeypatch.setattr(FolderPlace, "move", killed)
+    monkeypatch.setattr(FolderLocation, "move", killed)
     output.write(numbers(1, 2))
     if moved < 2:
         with pytest.raises(OutputUnavailableError):
@@ -162,7 +165,7 @@ def test_moves_that_a_killed_process_did_not_make_are_made_by_the_next(
     else:
         output.commit()
     output._place.close()
-    monkeypatch.setattr(FolderPlace, "move", move)
+    monkeypatch.setattr(FolderLocation, "move", move)
     again = opened(tmp_path / "{n}", mark, minimum_rows=1)
     again.write(numbers(1, 2, 3))
     assert again.commit()["rows"] == 3
@@ -175,13 +178,13 @@ def test_moves_in_a_store_that_fail_are_made_before_the_next_commit(monkeypatch:
     made: list[str] = []
     failures = [OutputUnavailableError("first"), OutputUnavailableError("second")]
 
-    def move(self: StorePlace, moves: Sequence[tuple[str, str]]) -> None:
+    def move(self: StoreLocation, moves: Sequence[tuple[str, str]]) -> None:
         if failures:
             raise failures.pop(0)
         made.extend(target for _, target in moves)
 
-    monkeypatch.setattr(StorePlace, "_move_now", move)
-    place = StorePlace("az://results", {})
+    monkeypatch.setattr(StoreLocation, "_move_now", move)
+    place = StoreLocation("az://results", {})
     place.move([("part", "file")])
     with pytest.raises(OutputUnavailableError, match="second"):
         place.settle()
@@ -193,17 +196,17 @@ def test_moves_in_a_store_that_fail_are_made_before_the_next_commit(monkeypatch:
 
 def test_a_commit_whose_reply_was_lost_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = opened(tmp_path, minimum_rows=1)
-    replace = FolderPlace.replace_guarded
+    replace = FolderLocation.replace_guarded
 
-    def lost(self: FolderPlace, name: str, content: bytes, version: str) -> str:
+    def lost(self: FolderLocation, name: str, content: bytes, version: str) -> str:
         replace(self, name, content, version)
         raise OutputUnavailableError("the reply was lost")
 
-    monkeypatch.setattr(FolderPlace, "replace_guarded", lost)
+    monkeypatch.setattr(FolderLocation, "replace_guarded", lost)
     output.write(numbers(1, 2))
     with pytest.raises(OutputUnavailableError):
         output.commit()
-    monkeypatch.setattr(FolderPlace, "replace_guarded", replace)
+    monkeypatch.setattr(FolderLocation, "replace_guarded", replace)
     assert output.commit()["rows"] == 2
     output.write(numbers(3))
     output.commit()
@@ -213,16 +216,16 @@ def test_a_commit_whose_reply_was_lost_is_not_made_twice(tmp_path: Path, monkeyp
 
 def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = opened(tmp_path, minimum_rows=1)
-    put = FolderPlace.put
+    put = FolderLocation.put
 
-    def full(self: FolderPlace, files: Sequence[tuple[str, bytes]]) -> None:
+    def full(self: FolderLocation, files: Sequence[tuple[str, bytes]]) -> None:
         raise OutputUnavailableError("No space left on device")
 
-    monkeypatch.setattr(FolderPlace, "put", full)
+    monkeypatch.setattr(FolderLocation, "put", full)
     output.write(numbers(1))
     with pytest.raises(OutputUnavailableError, match="No space left"):
         output.commit()
-    monkeypatch.setattr(FolderPlace, "put", put)
+    monkeypatch.setattr(FolderLocation, "put", put)
     assert output.commit()["rows"] == 1
     assert lines_in(tmp_path) == [{"n": 1}]
 
@@ -499,7 +502,7 @@ class StoreDestination:
         return opened(self._url, mark)
 
     def numbers(self) -> list[int]:
-        place = open_place(self._url)
+        place = open_location(self._url)
         names = [name for name in place.names("") if "_tidegate" not in name]
         lines = b"".join(place.read(name) or b"" for name in names).splitlines()
         return sorted(json.loads(line)["n"] for line in lines)
@@ -563,7 +566,7 @@ def test_folders_of_a_store_have_the_names_of_their_values(store: str, request: 
     output.write(result_columns({"k": ["a/b", "é ü"]}))
     output.commit()
     output.close()
-    names = StorePlace(url).names("")
+    names = StoreLocation(url).names("")
     assert sorted(name.split("/")[0] for name in names if "_tidegate" not in name) == ["k=a%2Fb", "k=é ü"]
 
 

@@ -144,8 +144,8 @@ class StoredMark:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkPlace:
-    """How messages name a destination and the place of its marks.
+class MarkLocation:
+    """How messages name a destination and the location of its marks.
 
     Attributes:
         destination: such as ``the table t``; it begins sentences too.
@@ -157,7 +157,7 @@ class MarkPlace:
     start_over: str
 
 
-def check_marks(mark: Mark | None, stored: StoredMark | None, identity: Identity, place: MarkPlace) -> None:
+def check_marks(mark: Mark | None, stored: StoredMark | None, identity: Identity, location: MarkLocation) -> None:
     """Check that the mark of a destination fits the journal's.
 
     Args:
@@ -168,18 +168,18 @@ def check_marks(mark: Mark | None, stored: StoredMark | None, identity: Identity
         OutputError: rows are there that no journal accounts for, or rows of the journal are missing.
     """
     name = f"output '{identity.output}' of job '{identity.job}'"
-    where = place.destination
+    where = location.destination
     if mark is None:
         if stored is not None and stored.rows:
             raise OutputError(
                 f"{where} has {stored.rows:,} results of {name} that no journal of this job accounts for; restore the "
-                f"journal, or {place.start_over} to start over"
+                f"journal, or {location.start_over} to start over"
             )
         return
     if stored is None or stored.journal != identity.journal:
         whose = "is gone" if stored is None else "belongs to another journal"
         raise OutputError(
-            f"the mark of {name} in {place.marks} {whose}, so it is unknown which results {where} has; restore "
+            f"the mark of {name} in {location.marks} {whose}, so it is unknown which results {where} has; restore "
             "the destination, or move the journal and its results away to start over"
         )
     if stored.rows < mark["rows"]:
@@ -189,9 +189,9 @@ def check_marks(mark: Mark | None, stored: StoredMark | None, identity: Identity
         )
 
 
-def moved_by_another_run(identity: Identity, place: MarkPlace) -> OutputError:
+def moved_by_another_run(identity: Identity, location: MarkLocation) -> OutputError:
     """Return the error that ends the slower of two runs."""
     return OutputError(
-        f"the mark of output '{identity.output}' of job '{identity.job}' in {place.marks} was moved by another run of "
-        "this job, on a copy of its state folder; only one may continue"
+        f"the mark of output '{identity.output}' of job '{identity.job}' in {location.marks} was moved by another run "
+        "of this job, on a copy of its state folder; only one may continue"
     )

@@ -2,7 +2,7 @@
 
 Theory. A state is a tree of objects with its bulk in a few large buffers, the columns of waiting and held rows. Pickle
 protocol 5 (PEP 574, https://peps.python.org/pep-0574/) hands those buffers out one by one. Each is written once, to a
-*chunk* file, and a version is the pickled tree with the places of its buffers. A loaded state has its buffers mapped
+*chunk* file, and a version is the pickled tree with the extents of its buffers. A loaded state has its buffers mapped
 read-only, so that a buffer which is part of the next version as well is known by its address and not written again. The
 pages of a mapped file are the system's cache: a state may be larger than the memory, and is read as it is touched.
 
@@ -33,7 +33,7 @@ _LITTLE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Extent:
     """A buffer: ``length`` bytes of a chunk from ``offset`` on."""
 
     chunk: str
@@ -58,14 +58,14 @@ class _Maps:
     addresses: list[int] = field(default_factory=list)
     maps: list[_Mapped] = field(default_factory=list)
 
-    def place_of(self, address: int, length: int) -> _Place | None:
+    def place_of(self, address: int, length: int) -> _Extent | None:
         """Return where a buffer is kept; None if it is not part of a chunk."""
         index = bisect_right(self.addresses, address) - 1
         if index < 0:
             return None
         found = self.maps[index]
         offset = address - found.address
-        return _Place(found.chunk, offset, length) if offset + length <= found.length else None
+        return _Extent(found.chunk, offset, length) if offset + length <= found.length else None
 
 
 class StateStore:
@@ -88,11 +88,11 @@ class StateStore:
         buffers: list[pickle.PickleBuffer] = []
         tree = pickle.dumps(state, protocol=5, buffer_callback=lambda buffer: _keep_in_tree(buffer, buffers))
         chunk = f"{name}.{version}.{uuid.uuid4().hex}.chunk"
-        places = self._write_buffers(chunk, buffers, maps)
+        extents = self._write_buffers(chunk, buffers, maps)
         temporary = self._folder / f"{chunk}.version"
-        temporary.write_bytes(pickle.dumps((tree, places), protocol=5))
+        temporary.write_bytes(pickle.dumps((tree, extents), protocol=5))
         temporary.replace(self._version(name, version))
-        self._delete_others(name, version, places, [] if before is None else before.places)
+        self._delete_others(name, version, extents, [] if before is None else before.extents)
         return self.load(name, version)
 
     def load(self, name: str, version: int) -> StoredState:
@@ -101,12 +101,12 @@ class StateStore:
         Raises:
             FileNotFoundError: it is not here.
         """
-        tree, places = pickle.loads(self._version(name, version).read_bytes())
-        maps = self._map({place.chunk for place in places})
+        tree, extents = pickle.loads(self._version(name, version).read_bytes())
+        maps = self._map({extent.chunk for extent in extents})
         views = {mapped.chunk: mapped.view for mapped in maps.maps}
-        buffers = [views[place.chunk][place.offset : place.offset + place.length] for place in places]
-        size = len(tree) + sum(place.length for place in places)
-        return StoredState(pickle.loads(tree, buffers=buffers), places, maps, size)
+        buffers = [views[extent.chunk][extent.offset : extent.offset + extent.length] for extent in extents]
+        size = len(tree) + sum(extent.length for extent in extents)
+        return StoredState(pickle.loads(tree, buffers=buffers), extents, maps, size)
 
     def has(self, name: str, version: int) -> bool:
         """Return whether a version of a state is here."""
@@ -119,8 +119,8 @@ class StateStore:
             FileNotFoundError: it is not here.
         """
         path = self._version(name, version)
-        _, places = pickle.loads(path.read_bytes())
-        return [*sorted({self._folder / place.chunk for place in places}), path]
+        _, extents = pickle.loads(path.read_bytes())
+        return [*sorted({self._folder / extent.chunk for extent in extents}), path]
 
     def adopt(self, other: StateStore, name: str, version: int, as_version: int) -> None:
         """Take over a version of a state from another store of the same disk, under a number of its own.
@@ -155,33 +155,33 @@ class StateStore:
     def _version(self, name: str, version: int) -> Path:
         return self._folder / f"{name}.{version}.version"
 
-    def _write_buffers(self, chunk: str, buffers: list[pickle.PickleBuffer], maps: _Maps) -> list[_Place]:
-        """Write the buffers that are not in a chunk yet, and return the place of each."""
+    def _write_buffers(self, chunk: str, buffers: list[pickle.PickleBuffer], maps: _Maps) -> list[_Extent]:
+        """Write the buffers that are not in a chunk yet, and return the extent of each."""
         found = [maps.place_of(_address(raw), raw.nbytes) for raw in (buffer.raw() for buffer in buffers)]
         used: dict[str, int] = {}
-        for place in found:
-            if place is not None:
-                used[place.chunk] = used.get(place.chunk, 0) + place.length
+        for extent in found:
+            if extent is not None:
+                used[extent.chunk] = used.get(extent.chunk, 0) + extent.length
         worn = {one.chunk for one in maps.maps if used.get(one.chunk, 0) * _LITTLE < one.length}
-        places: list[_Place] = []
+        extents: list[_Extent] = []
         offset = 0
         file = None
         try:
-            for place, buffer in zip(found, buffers, strict=True):
-                if place is None or place.chunk in worn:
+            for extent, buffer in zip(found, buffers, strict=True):
+                if extent is None or extent.chunk in worn:
                     if file is None:
                         file = (self._folder / chunk).open("wb")
                     raw = buffer.raw()
-                    place = _Place(chunk, offset, raw.nbytes)
+                    extent = _Extent(chunk, offset, raw.nbytes)
                     file.write(raw)
                     padding = -raw.nbytes % _ALIGNMENT
                     file.write(bytes(padding))
                     offset += raw.nbytes + padding
-                places.append(place)
+                extents.append(extent)
         finally:
             if file is not None:
                 file.close()
-        return places
+        return extents
 
     def _map(self, chunks: set[str]) -> _Maps:
         mapped = []
@@ -193,9 +193,9 @@ class StateStore:
         mapped.sort(key=lambda one: one.address)
         return _Maps([one.address for one in mapped], mapped)
 
-    def _delete_others(self, name: str, version: int, places: list[_Place], before: list[_Place]) -> None:
+    def _delete_others(self, name: str, version: int, extents: list[_Extent], before: list[_Extent]) -> None:
         """Delete what neither this version nor the one before refers to."""
-        kept = {place.chunk for place in (*places, *before)}
+        kept = {extent.chunk for extent in (*extents, *before)}
         kept |= {self._version(name, one).name for one in (version, version - 1)}
         for path in self._folder.glob(f"{name}.*"):
             if path.name not in kept:
@@ -212,7 +212,7 @@ class StoredState:
     """
 
     value: Any
-    places: list[_Place]
+    extents: list[_Extent]
     maps: _Maps
     bytes: int
 

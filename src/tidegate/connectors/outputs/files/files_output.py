@@ -25,7 +25,7 @@ from tidegate.connectors.model.section import Public, SecretUrl
 from tidegate.connectors.outputs.arrow_tables import Misfit
 from tidegate.connectors.outputs.column_types import ColumnType
 from tidegate.connectors.outputs.files.file_formats import FormatSettings, ResultFormat
-from tidegate.connectors.outputs.files.file_place import FilePlace, open_place
+from tidegate.connectors.outputs.files.file_location import FileLocation, open_location
 from tidegate.connectors.outputs.files.parts import (
     OWN_FOLDER,
     CommittedFiles,
@@ -118,9 +118,9 @@ class FilesOutput(StorageAccountSection, OutputSection):
 
     def open_at(self, opening: OutputOpening) -> Output:
         template = self.template()
-        return FilesOfResults(self, opening, open_place(template.root, self.storage_environment))
+        return FilesOfResults(self, opening, open_location(template.root, self.storage_environment))
 
-    def part_writer(self, opening: OutputOpening, place: FilePlace) -> PartWriter:
+    def part_writer(self, opening: OutputOpening, location: FileLocation) -> PartWriter:
         """Return what writes parts for this output, in any process."""
         identity = opening.identity
         types = {name.lower(): Type(text) for name, text in self.columns.items()}
@@ -132,7 +132,7 @@ class FilesOutput(StorageAccountSection, OutputSection):
         )
         own_folder = f"{OWN_FOLDER}/{_file_name(identity.job)}.{_file_name(identity.output)}"
         minimum_rows = np.iinfo(np.int64).max if self.write_mode == "once" else self.minimum_rows
-        return PartWriter(self.template(), settings, own_folder, int(minimum_rows), place)
+        return PartWriter(self.template(), settings, own_folder, int(minimum_rows), location)
 
 
 _SETTINGS_OF_FORMATS = {"json_format": ("json",), "csv_delimiter": ("csv",), "columns": ("avro", "parquet")}
@@ -145,31 +145,31 @@ class FilesOfResults:
         self,
         definition: FilesOutput,
         opening: OutputOpening,
-        place: FilePlace,
+        location: FileLocation,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         """
         Raises:
-            OutputError: the place cannot be written, or what it holds does not fit the mark.
+            OutputError: the location cannot be written, or what it holds does not fit the mark.
         """
         identity, mark = opening.identity, opening.mark
         self._definition = definition
         self._identity = identity
         self._drop = opening.drop
         self._now_s = now_s
-        self._place = place
+        self._location = location
         _check_path(definition, opening.shape, identity.output)
-        self._writer = definition.part_writer(opening, place)
+        self._writer = definition.part_writer(opening, location)
         self._suffix = f"-{hashlib.sha256(str(identity).encode()).hexdigest()[:8]}{self._writer.format.opened().suffix}"
-        self._committer = PartCommitter(place, self._writer.own_folder, identity)
+        self._committer = PartCommitter(location, self._writer.own_folder, identity)
         try:
             stored = self._committer.read()
-            check_marks(mark, stored, identity, self._committer.mark_place)
+            check_marks(mark, stored, identity, self._committer.mark_location)
             if mark is None:
                 self._committer.commit(CommittedFiles(identity.journal))
             self._committer.recover()
         except BaseException:
-            place.close()
+            location.close()
             raise
         self._mark = new_mark("files") if mark is None else dict(mark)
         self._rows: int = self._mark["rows"]
@@ -250,7 +250,7 @@ class FilesOfResults:
             self._committer.finish_moves()
         else:
             self._committer.finish_moves()
-            self._place.settle()
+            self._location.settle()
         if self._rows >= self._state.rows:
             self._mark.update(rows=self._state.rows, dropped=self._state.dropped)
         else:
@@ -326,7 +326,7 @@ class FilesOfResults:
         format_ = self._writer.format.opened()
         groups: list[tuple[list[FolderPart], list[bytes]]] = []
         for part in chunks:
-            content = contents.get(part.name) or self._contents.get(part.name) or content_of(self._place, part)
+            content = contents.get(part.name) or self._contents.get(part.name) or content_of(self._location, part)
             if not groups or not format_.joins(groups[-1][1], content):
                 groups.append(([], []))
             groups[-1][0].append(part)
@@ -359,7 +359,7 @@ class FilesOfResults:
         try:
             if self._planned is None and self._definition.write_mode == "append" and self._state.pending:
                 self._committer.commit(self._plan(everything=True))
-            self._place.settle()
+            self._location.settle()
         except OutputError as error:
             _logger.warning(
                 "output '%s': %s; results without a file are durable, and the next run makes files of them",
@@ -367,7 +367,7 @@ class FilesOfResults:
                 error,
             )
         finally:
-            self._place.close()
+            self._location.close()
 
 
 def _check_path(definition: FilesOutput, shape: Shape | None, name: str) -> None:

@@ -33,13 +33,13 @@ from tidegate.connectors.model.encoded_rows import EncodedRows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.arrow_tables import Misfit
 from tidegate.connectors.outputs.files.file_formats import FormatSettings
-from tidegate.connectors.outputs.files.file_place import ChangedByAnotherError, FilePlace
+from tidegate.connectors.outputs.files.file_location import ChangedByAnotherError, FileLocation
 from tidegate.connectors.outputs.files.path_template import PathTemplate
 from tidegate.connectors.outputs.output import (
     SAMPLES,
     TYPE_CONVERSION_ERROR,
     Identity,
-    MarkPlace,
+    MarkLocation,
     RejectedRow,
     StoredMark,
     example_of,
@@ -59,9 +59,9 @@ class FolderPart:
     """Durable rows of one folder.
 
     Attributes:
-        folder: where they belong, relative to the place. period: its beginning in ticks, 0 without one.
+        folder: where they belong, relative to the location. period: its beginning in ticks, 0 without one.
         label: the order of parts in their folder; unique, and the same in every attempt that cuts rows alike.
-        name: where they are now, relative to the place.
+        name: where they are now, relative to the location.
         rows, bytes, hash: how many, and the size and SHA-256 of the content.
         since: when the oldest row was written, in seconds since 1970.
         whole: it is a file that only has to be moved; otherwise a chunk that files are made of.
@@ -100,7 +100,7 @@ class PartWriter:
     format: FormatSettings
     own_folder: str
     minimum_rows: int
-    place: FilePlace = field(compare=False)
+    location: FileLocation = field(compare=False)
 
     def misfits(self, rows: ResultRows) -> list[Misfit]:
         """Return the values that the format cannot hold."""
@@ -132,9 +132,9 @@ class PartWriter:
         """Make parts durable.
 
         Raises:
-            OutputUnavailableError, OutputError: see `FilePlace`.
+            OutputUnavailableError, OutputError: see `FileLocation`.
         """
-        self.place.put([(one.part.name, one.content) for one in parts])
+        self.location.put([(one.part.name, one.content) for one in parts])
 
     def write_parts(self, rows: ResultRows, label: str) -> list[FolderPart]:
         """Make rows durable, and return the parts for `PartCommitter.commit`; callable in any process."""
@@ -176,7 +176,7 @@ class PartEncoder:
 
     Attributes:
         output: the output's name, for messages.
-        journal: a file that the driver has written in the same place.
+        journal: a file that the driver has written in the same location.
     """
 
     writer: PartWriter
@@ -187,23 +187,23 @@ class PartEncoder:
         """Write rows, and return the pickled `WrittenParts`.
 
         Raises:
-            OutputError: the place cannot be written, or is not the driver's.
+            OutputError: the location cannot be written, or is not the driver's.
         """
-        self._check_place()
+        self._check_location()
         rejected, places = rejected_rows(rows, self.writer.misfits(rows))
         kept = rows_at(rows, np.setdiff1d(np.arange(len(rows)), places)) if places else rows
         parts = self.writer.write_parts(kept, _UNORDERED) if len(kept) else []
         return pickle.dumps(WrittenParts(parts, len(rows), rejected, len(places)), protocol=5)
 
-    def _check_place(self) -> None:
-        seen = f"{self.writer.place}/{self.journal}"
+    def _check_location(self) -> None:
+        seen = f"{self.writer.location}/{self.journal}"
         if seen in _SEEN:
             return
-        if self.writer.place.read(self.journal) is None:
+        if self.writer.location.read(self.journal) is None:
             raise OutputError(
-                f"output '{self.output}': {self.writer.place} is not shared: an executor on {platform.node()} does not "
-                "find there what the driver has written; use a path on a file system that all machines share, or an "
-                "object store"
+                f"output '{self.output}': {self.writer.location} is not shared: an executor on {platform.node()} does "
+                "not find there what the driver has written; use a path on a file system that all machines share, or "
+                "an object store"
             )
         _SEEN.add(seen)
 
@@ -264,11 +264,11 @@ class PartCommitter:
     """The journal of one output.
 
     Attributes:
-        path: its name in the place.
+        path: its name in the location.
     """
 
-    def __init__(self, place: FilePlace, own_folder: str, identity: Identity) -> None:
-        self._place = place
+    def __init__(self, location: FileLocation, own_folder: str, identity: Identity) -> None:
+        self._location = location
         self.path = f"{own_folder}/journal.json"
         self._parts = f"{own_folder}/parts"
         self._identity = identity
@@ -281,9 +281,9 @@ class PartCommitter:
         """Read the journal, and return its mark.
 
         Raises:
-            OutputError: the place cannot be reached, or the journal is damaged.
+            OutputError: the location cannot be reached, or the journal is damaged.
         """
-        content, self._version = self._place.read_guarded(self.path)
+        content, self._version = self._location.read_guarded(self.path)
         self.state = None if content is None else self._decoded(content)
         return None if self.state is None else StoredMark(self.state.journal, self.state.rows, self.state.dropped)
 
@@ -291,14 +291,14 @@ class PartCommitter:
         """Make the moves of the last commit, and delete the parts that no commit names.
 
         Raises:
-            OutputError, OutputUnavailableError: see `FilePlace`.
+            OutputError, OutputUnavailableError: see `FileLocation`.
         """
         assert self.state is not None
         self._unfinished = self.state.moves
         self.finish_moves()
-        self._place.settle()
+        self._location.settle()
         known = {part.name for part in self.state.pending}
-        self._place.delete([name for name in self._place.names(self._parts) if name not in known])
+        self._location.delete([name for name in self._location.names(self._parts) if name not in known])
 
     def commit(self, state: CommittedFiles) -> None:
         """Commit parts that are durable, and make the moves; it may be called again with the same state.
@@ -310,7 +310,7 @@ class PartCommitter:
         if self.state is None or self.state.attempt != state.attempt:
             self.finish_moves()
             # The next journal no longer says what was to be moved.
-            self._place.settle()
+            self._location.settle()
             if self._unsure != state.attempt or not self._was_stored(state):
                 self._unsure = state.attempt
                 self._replace(state)
@@ -321,20 +321,20 @@ class PartCommitter:
             self._unfinished = state.moves
             self.finish_moves()
             # A chunk that stays behind is deleted by the next run.
-            self._place.delete([part.name for part in before if part.name not in kept])
+            self._location.delete([part.name for part in before if part.name not in kept])
         self.finish_moves()
 
     def _replace(self, state: CommittedFiles) -> None:
         content = encode_checked({"version": _VERSION, **asdict(state)})
         try:
-            self._version = self._place.replace_guarded(self.path, content, self._version)
+            self._version = self._location.replace_guarded(self.path, content, self._version)
         except ChangedByAnotherError as error:
             # A store may have taken the write of an attempt that its client repeated by itself.
             if not self._was_stored(state):
-                raise moved_by_another_run(self._identity, self.mark_place) from error
+                raise moved_by_another_run(self._identity, self.mark_location) from error
 
     def _was_stored(self, state: CommittedFiles) -> bool:
-        content, version = self._place.read_guarded(self.path)
+        content, version = self._location.read_guarded(self.path)
         if content is None or self._decoded(content).attempt != state.attempt:
             return False
         self._version = version
@@ -343,35 +343,37 @@ class PartCommitter:
     def finish_moves(self) -> None:
         """Make the moves of a commit that were not made yet."""
         if self._unfinished:
-            self._place.move([(move.name, move.target) for move in self._unfinished])
+            self._location.move([(move.name, move.target) for move in self._unfinished])
             self._unfinished = ()
 
     @property
-    def mark_place(self) -> MarkPlace:
+    def mark_location(self) -> MarkLocation:
         """How messages name the files and their journal."""
-        return MarkPlace(str(self._place), f"{self._place}/{self.path}", f"empty {self._place}, {self.path} included,")
+        return MarkLocation(
+            str(self._location), f"{self._location}/{self.path}", f"empty {self._location}, {self.path} included,"
+        )
 
     def _decoded(self, content: bytes) -> CommittedFiles:
         try:
             fields: dict[str, Any] = decode_checked(content)
             version = fields.pop("version")
             if version != _VERSION:
-                raise OutputError(f"{self.mark_place.marks} is of version {version}; this Tidegate reads {_VERSION}")
+                raise OutputError(f"{self.mark_location.marks} is of version {version}; this Tidegate reads {_VERSION}")
             pending = tuple(FolderPart(**part) for part in fields.pop("pending"))
             moves = tuple(Move(**move) for move in fields.pop("moves"))
             return CommittedFiles(**fields, pending=pending, moves=moves)
         except (ValueError, KeyError, TypeError) as error:
-            raise OutputError(f"{self.mark_place.marks} is damaged ({error}); restore it from a backup") from error
+            raise OutputError(f"{self.mark_location.marks} is damaged ({error}); restore it from a backup") from error
 
 
-def content_of(place: FilePlace, part: FolderPart) -> bytes:
+def content_of(location: FileLocation, part: FolderPart) -> bytes:
     """Return the content of a pending chunk, checked against its hash.
 
     Raises:
         OutputError: it is gone or damaged.
     """
-    content = place.read(part.name)
+    content = location.read(part.name)
     if content is None or hashlib.sha256(content).hexdigest() != part.hash:
         what = "is gone" if content is None else "is damaged"
-        raise OutputError(f"{place}/{part.name}, which holds {part.rows:,} committed results, {what}; restore it")
+        raise OutputError(f"{location}/{part.name}, which holds {part.rows:,} committed results, {what}; restore it")
     return content

@@ -37,11 +37,11 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import SecretUrl
 from tidegate.connectors.outputs.arrow_tables import ARROW_TYPES
-from tidegate.connectors.outputs.files.file_place import open_place
+from tidegate.connectors.outputs.files.file_location import open_location
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.connectors.outputs.output import (
     Identity,
-    MarkPlace,
+    MarkLocation,
     Output,
     OutputUnavailableError,
     StoredMark,
@@ -82,10 +82,10 @@ class DeltaFileWriter:
 
     def write(self, rows: pa.Table) -> list[DeltaFile]:
         """There is a file for each partition."""
-        place = open_place(self.root, self.environment)
+        location = open_location(self.root, self.environment)
         made = [self._file(values, part) for values, part in self._partitions(rows)]
-        place.put([(file.path, content) for file, content in made])
-        place.close()
+        location.put([(file.path, content) for file, content in made])
+        location.close()
         return [file for file, _ in made]
 
     def _file(self, values: Mapping[str, str | None], rows: pa.Table) -> tuple[DeltaFile, bytes]:
@@ -280,7 +280,7 @@ class DeltaLakeTable(LakeTable):
                     )
             except self._deltalake.exceptions.CommitFailedError as error:
                 if _CONCURRENT in str(error):
-                    raise moved_by_another_run(identity, MarkPlace(self.name, self.name, "")) from error
+                    raise moved_by_another_run(identity, MarkLocation(self.name, self.name, "")) from error
                 raise
 
         self._on_table(write)

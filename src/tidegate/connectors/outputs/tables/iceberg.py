@@ -22,7 +22,7 @@ from tidegate.connectors.model.section import Public, SecretOptions, SecretUrl
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.connectors.outputs.output import (
     Identity,
-    MarkPlace,
+    MarkLocation,
     Output,
     OutputUnavailableError,
     StoredMark,
@@ -191,7 +191,7 @@ class IcebergTable(LakeTable):
 
         # Another writer's commit makes this one fail, and then the table is read anew.
         if self.stored_mark(identity) != before:
-            raise moved_by_another_run(identity, MarkPlace(self.name, self.name, ""))
+            raise moved_by_another_run(identity, MarkLocation(self.name, self.name, ""))
         self._check_shared(files)
         self._on_catalog(write)
         self._on_catalog(self._expire_snapshots)

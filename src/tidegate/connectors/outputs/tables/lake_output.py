@@ -30,7 +30,7 @@ from tidegate.connectors.outputs.output import (
     SAMPLES,
     TYPE_CONVERSION_ERROR,
     Identity,
-    MarkPlace,
+    MarkLocation,
     RejectedRow,
     StoredMark,
     example_of,
@@ -151,7 +151,7 @@ class LakeOutput(TableOutput):
         wrong = _misfits(self._lake_rows, opening.shape or ())
         if wrong:
             raise OutputError(f"output '{opening.identity.output}' does not fit {table.name}: {'; '.join(wrong)}")
-        super().__init__(table.kind, MarkPlace(table.name, table.name, "delete the table"), opening)
+        super().__init__(table.kind, MarkLocation(table.name, table.name, "delete the table"), opening)
 
     def stored_mark(self) -> StoredMark | None:
         return self._table.stored_mark(self._identity)

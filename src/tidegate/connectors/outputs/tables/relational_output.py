@@ -28,7 +28,7 @@ from tidegate.connectors.outputs.output import (
     SAMPLES,
     TYPE_CONVERSION_ERROR,
     Identity,
-    MarkPlace,
+    MarkLocation,
     Output,
     RejectedRow,
     StoredMark,
@@ -100,8 +100,8 @@ class RelationalOutput(TableOutput):
         self._columns = _fitted(database, settings, opening)
         self._table_rows = TableRows(self._columns, settings.table)
         self._not_before = 0.0
-        place = MarkPlace(settings.table, MARKS_TABLE, f"empty the table and delete its row of {MARKS_TABLE}")
-        super().__init__(database.kind, place, opening)
+        location = MarkLocation(settings.table, MARKS_TABLE, f"empty the table and delete its row of {MARKS_TABLE}")
+        super().__init__(database.kind, location, opening)
         self._stage = self._new_stage(opening.shape)
 
     def _new_stage(self, shape: Shape | None) -> StagingEncoder | None:

@@ -22,7 +22,7 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.column_types import Database, column_type
 from tidegate.connectors.outputs.output import (
     Identity,
-    MarkPlace,
+    MarkLocation,
     OutputUnavailableError,
     RejectedRow,
     StoredMark,
@@ -531,7 +531,7 @@ class _StagedRowsDeletedError(OutputError):
 
 def another_run_writes(identity: Identity) -> OutputError:
     """Return the error that ends the slower of two runs."""
-    return moved_by_another_run(identity, MarkPlace("the table", MARKS_TABLE, ""))
+    return moved_by_another_run(identity, MarkLocation("the table", MARKS_TABLE, ""))
 
 
 def check_address(parts: Mapping[str, Any], port: int) -> None:

@@ -22,7 +22,7 @@ from tidegate.connectors.outputs.kinds import OutputOpening
 from tidegate.connectors.outputs.output import (
     SAMPLES,
     Mark,
-    MarkPlace,
+    MarkLocation,
     OutputUnavailableError,
     RejectedRow,
     StoredMark,
@@ -89,13 +89,13 @@ class TableOutput(ABC):
     begins_marks = True
     """Whether the table has a mark as soon as it is opened, and not only with the first rows."""
 
-    def __init__(self, kind: str, place: MarkPlace, opening: OutputOpening) -> None:
+    def __init__(self, kind: str, location: MarkLocation, opening: OutputOpening) -> None:
         """
         Raises:
             OutputError: the table's mark does not fit the journal's.
         """
         self._identity = opening.identity
-        self._place = place
+        self._location = location
         self._drop = opening.drop
         self._mark = new_mark(kind) if opening.mark is None else dict(opening.mark)
         self._rows: int = self._mark["rows"]
@@ -109,7 +109,7 @@ class TableOutput(ABC):
         """Return the mark in the table, after checking that it matches the journal's."""
         stored = self.stored_mark()
         if stored is not None or self.begins_marks or (mark is not None and mark["rows"]):
-            check_marks(mark, stored, self._identity, self._place)
+            check_marks(mark, stored, self._identity, self._location)
         return self.begun() if mark is None and self.begins_marks else stored
 
     @property

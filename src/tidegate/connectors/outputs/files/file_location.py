@@ -1,6 +1,6 @@
-"""Places that files are written to: a folder, or a container or bucket of an object store.
+"""Locations that files are written to: a folder, or a container or bucket of an object store.
 
-A file appears whole or not at all. Names are relative to the place, with slashes. Every method raises
+A file appears whole or not at all. Names are relative to the location, with slashes. Every method raises
 OutputUnavailableError where the same call may succeed later, and OutputError where it will not.
 """
 
@@ -35,8 +35,8 @@ class ChangedByAnotherError(Exception):
     """A file that only this run should replace has been replaced by another."""
 
 
-class FilePlace(Protocol):
-    """One place; it can be pickled, and is then opened again."""
+class FileLocation(Protocol):
+    """One location; it can be pickled, and is then opened again."""
 
     def put(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write files durably, given by name and content; a reader may see one that is half there."""
@@ -73,7 +73,7 @@ class FilePlace(Protocol):
         """Give up locks, and leave moves that did not succeed to the next run."""
 
 
-class FolderPlace:
+class FolderLocation:
     """A folder of this machine, or one that several machines share."""
 
     def __init__(self, path: str) -> None:
@@ -85,7 +85,7 @@ class FolderPlace:
         return str(self._path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FolderPlace, (str(self._path),)
+        return FolderLocation, (str(self._path),)
 
     def put(self, files: Sequence[tuple[str, bytes]]) -> None:
         for folder in {(self._path / name).parent for name, _ in files}:
@@ -171,7 +171,7 @@ class FolderPlace:
             raise (OutputError if error.errno in _FINAL else OutputUnavailableError)(message) from error
 
 
-class StorePlace:
+class StoreLocation:
     """A container or bucket, or a folder of one, through obstore."""
 
     def __init__(self, url: str, environment: Mapping[str, str] | None = None) -> None:
@@ -188,7 +188,7 @@ class StorePlace:
         return self._url.partition("?")[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StorePlace, (self._url, self._environment)
+        return StoreLocation, (self._url, self._environment)
 
     @cached_property
     def _store(self) -> ObjectStore:
@@ -301,13 +301,13 @@ class _GoneError(OutputError):
     """There is no such file."""
 
 
-def open_place(root: str, environment: Mapping[str, str] | None = None) -> FilePlace:
-    """Return the place that a root names: a folder's path, or the URL of a container or bucket.
+def open_location(root: str, environment: Mapping[str, str] | None = None) -> FileLocation:
+    """Return the location that a root names: a folder's path, or the URL of a container or bucket.
 
     Args:
-        environment: where credentials are; default: that of the process that uses the place.
+        environment: where credentials are; default: that of the process that uses the location.
     """
-    return StorePlace(root, environment) if "://" in root else FolderPlace(root)
+    return StoreLocation(root, environment) if "://" in root else FolderLocation(root)
 
 
 def in_parallel(work: Callable[[One], None], items: Sequence[One]) -> None:
