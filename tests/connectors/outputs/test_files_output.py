@@ -133,7 +133,7 @@ def test_what_waited_when_the_process_was_killed_is_in_a_later_file(tmp_path: Pa
     output = opened(tmp_path, minimum_rows=3)
     output.write(numbers(1, 2))
     mark = output.commit()
-    output._place.close()
+    output._location.close()
     again = opened(tmp_path, mark, minimum_rows=3)
     again.write(numbers(3))
     again.commit()
@@ -164,7 +164,7 @@ def test_moves_that_a_killed_process_did_not_make_are_made_by_the_next(
             output.commit()
     else:
         output.commit()
-    output._place.close()
+    output._location.close()
     monkeypatch.setattr(FolderLocation, "move", move)
     again = opened(tmp_path / "{n}", mark, minimum_rows=1)
     again.write(numbers(1, 2, 3))
@@ -234,7 +234,7 @@ def test_parts_of_an_attempt_that_was_not_committed_are_deleted(tmp_path: Path) 
     output = opened(tmp_path)
     mark = output.commit()
     output._writer.write_parts(numbers(1), "000000000000")
-    output._place.close()
+    output._location.close()
     parts = tmp_path / "_tidegate" / "job.out" / "parts"
     assert len(list(parts.iterdir())) == 1
     opened(tmp_path, mark).close()
@@ -268,7 +268,7 @@ def test_a_damaged_journal_and_a_lost_chunk_are_said(tmp_path: Path) -> None:
     output = opened(tmp_path)
     output.write(numbers(1))
     mark = output.commit()
-    output._place.close()
+    output._location.close()
     own = tmp_path / "_tidegate" / "job.out"
     (chunk,) = (own / "parts").iterdir()
     content = chunk.read_bytes()
@@ -276,7 +276,7 @@ def test_a_damaged_journal_and_a_lost_chunk_are_said(tmp_path: Path) -> None:
     again = opened(tmp_path, mark, minimum_rows=1)
     with pytest.raises(OutputError, match="holds 1 committed results, is damaged"):
         again.commit()
-    again._place.close()
+    again._location.close()
     chunk.write_bytes(content)
     journal = own / "journal.json"
     journal.write_bytes(journal.read_bytes().replace(b'"rows"', b'"rowz"'))

@@ -76,7 +76,7 @@ def test_an_attempt_that_nobody_accepts_leaves_nothing(tmp_path: Path) -> None:
     executed(output, numbers(1, 2))
     output.write_encoded(encoded(executed(output, numbers(1, 2)), rows=2))
     mark = output.commit()
-    output._place.close()
+    output._location.close()
     again = opened(tmp_path, mark, minimum_rows=1)
     again.close()
     assert rows_in(tmp_path, "json") == [b'{"n":1}', b'{"n":2}']
@@ -89,7 +89,7 @@ def test_rows_that_the_output_has_come_to_the_driver(tmp_path: Path) -> None:
     mark = output.commit()
     output.write_encoded(encoded(executed(output, numbers(1, 2, 3)), rows=3))
     output.commit()
-    output._place.close()
+    output._location.close()
     again = opened(tmp_path, mark, minimum_rows=1)
     assert again.encoder() is None
     again.write(numbers(1, 2))
