@@ -22,6 +22,7 @@ from tidegate.spark.streaming.query import (
     QueryEvaluation,
     QueryStopped,
     UserFunction,
+    _raise_in,
     evaluated,
 )
 
@@ -325,6 +326,40 @@ def test_python_that_does_not_end_is_interrupted_whatever_it_handles(in_function
     running.stop()
     assert not both.evaluation.is_alive
     assert (running.exception(), handled) == (None, [])
+
+
+def test_a_thread_is_not_interrupted_while_it_starts_another() -> None:
+    """Python 3.11 would raise the error in the thread that is to start, and a stop would wait for ever."""
+    starting, goes_on = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    def run() -> None:
+        other = threading.Thread(target=int)
+        has_started = other._started.wait
+
+        def wait() -> None:
+            starting.set()
+            goes_on.wait(PATIENCE_S)
+            has_started()
+
+        other._started.wait = wait
+        try:
+            other.start()
+            found.append("started")
+            while True:
+                time.sleep(0.01)
+        except QueryStopped:
+            found.append("stopped")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert starting.wait(PATIENCE_S)
+    _raise_in(thread.ident)
+    goes_on.set()
+    eventually(lambda: found == ["started"])
+    _raise_in(thread.ident)
+    thread.join(PATIENCE_S)
+    assert found == ["started", "stopped"]
 
 
 class WaitsForFunction(QueryOfSpark):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import sys
 import threading
 import time
 import uuid
@@ -545,6 +546,17 @@ def new_run() -> str:
 
 
 def _raise_in(thread: int | None) -> None:
-    """Raise `QueryStopped` in a thread, as soon as it executes Python."""
-    if thread is not None:
+    """Raise `QueryStopped` in a thread, as soon as it executes Python; not while it starts another thread.
+
+    Until that one runs, Python 3.11 has it under the identity of the thread that starts it, and would raise the error
+    there. The starting thread would then wait for ever. Callers try again while the thread lasts.
+    """
+    if thread is not None and not _starts_a_thread(thread):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(QueryStopped))
+
+
+def _starts_a_thread(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not threading.Thread.start.__code__:
+        frame = frame.f_back
+    return frame is not None
