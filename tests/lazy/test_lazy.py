@@ -13,8 +13,9 @@ import pytest
 from tests.source import Module, modules
 
 LAZY = [module for module in modules() if "lazy_names(" in module.text and module.package != "lazy"]
-# What a plan of the source needs of these packages; it reads no query, runs no job and writes no DataFrame of results.
+# What a plan of the source needs nothing of: it reads no query, runs no job, decodes no event, and asks a hub.
 HEAVY = (
+    "tidegate.engine.decoding.decoded",
     "tidegate.engine.program",
     "tidegate.engine.functions",
     "tidegate.sql.compiler",
@@ -23,6 +24,9 @@ HEAVY = (
     "tidegate.connectors.outputs",
     "tidegate.job.prepare",
     "tidegate.job.run",
+    "tidegate.kafka",
+    "tidegate.log",
+    "tidegate.store",
 )
 LOADED = """
 import sys

@@ -31,14 +31,12 @@ from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, Int64Array, PartitionEnd
 from tidegate.connectors.model.messages import Messages, bodies
 from tidegate.engine import JSON, Format
-from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
-from tidegate.kafka.value_schemas import SCHEMA_HEADER
-from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 from tidegate.retrying import BackOff, call_again
 
 if TYPE_CHECKING:
-    # Spark's source reads hubs in processes of its own, and would load pydantic in each.
+    # Spark's source reads hubs in processes of its own, and would load pydantic in each. For the same reason, functions
+    # that need the engine, Kafka's records or the log's files import them.
     from tidegate.connectors.inputs.schema_registry import RemoteRegistry
 
 _logger = logging.getLogger(__name__)
@@ -85,6 +83,8 @@ class HubRange:
     registry: RemoteRegistry | None = None
 
     def read_events(self, batch_events: int) -> Iterator[Events]:
+        from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS
+
         for messages in self._runs(batch_events):
             yield Events(
                 sequence_numbers=messages.sequence_numbers,
@@ -99,6 +99,8 @@ class HubRange:
         found = bodies(messages.buffer, messages.ends)
         if self.registry is None:
             return found
+        from tidegate.kafka.value_schemas import SCHEMA_HEADER
+
         details = messages.details()
         content_types = [one.system_properties.get("content-type") for one in details]
         headers = [(one.values or {}).get(SCHEMA_HEADER) for one in details]
@@ -130,6 +132,8 @@ class HubRange:
             raise self._gone(expected, self.end)
 
     def _from_segments(self, batch_events: int) -> Iterator[Messages]:
+        from tidegate.log import LogError, SegmentReader
+
         assert self.segments is not None
         reader = SegmentReader(self.segments.directory)
         batch = _Batch()
@@ -224,6 +228,8 @@ def device_arrivals(messages: Messages) -> Int64Array:
 
 def earlier_of_device(arrivals: Int64Array, details: Sequence[Details]) -> Int64Array:
     """Return int64[n], in ticks: when each message arrived at the IoT hub, if it says so, else when it arrived here."""
+    from tidegate.engine.decoding.metadata import enqueued_by_device
+
     earlier = arrivals.copy()
     for place, one in enumerate(details):
         ticks = enqueued_by_device(one.system_properties)

@@ -14,26 +14,23 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate import outbound
 from tidegate.client import HubTopicAddress
-from tidegate.connectors.inputs.record_values import PackedValues, message_values
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.messages import Messages
-from tidegate.log import EventBatch
-from tidegate.store.client.cluster import TopicPartition
-from tidegate.store.client.connection import KafkaError
-from tidegate.store.client.settings import (
-    SettingsError,
-    address_text,
-    client_settings,
-    parse_bootstrap,
-    parse_properties,
-)
-from tidegate.store.kafka.reader import RecordsDamaged, RecordsGone, TopicReader
+
+if TYPE_CHECKING:
+    # Spark's source reads hubs in processes of its own. Most hubs are not in a cluster of Kafka, whose client is a
+    # quarter of what each of those processes would import; functions that need it import it.
+    from tidegate.connectors.inputs.record_values import PackedValues
+    from tidegate.log import EventBatch
+    from tidegate.store.client.connection import KafkaError
+    from tidegate.store.kafka.reader import TopicReader
 
 _logger = logging.getLogger(__name__)
 _BOOTSTRAP = "bootstrap.servers"
@@ -68,6 +65,14 @@ class ClusterAccess:
     @classmethod
     def read(cls, path: Path) -> ClusterAccess:
         """Read a file of properties. Raises InputError."""
+        from tidegate.store.client.settings import (
+            SettingsError,
+            address_text,
+            client_settings,
+            parse_bootstrap,
+            parse_properties,
+        )
+
         try:
             given = parse_properties(path.read_text(encoding="utf-8"))
             servers = given.pop(_BOOTSTRAP, "")
@@ -118,6 +123,10 @@ class HubTopic:
             EventsGone: Retention has removed events of the range.
             InputError: Records are damaged.
         """
+        from tidegate.store.client.cluster import TopicPartition
+        from tidegate.store.client.connection import KafkaError
+        from tidegate.store.kafka.reader import RecordsDamaged, RecordsGone
+
         waiting: list[EventBatch] = []
         count = size = 0
         try:
@@ -165,17 +174,26 @@ def _columns(batches: Sequence[EventBatch]) -> Messages:
     )
 
 
+def _packed(events: Sequence[bytes]) -> PackedValues | None:
+    from tidegate.connectors.inputs.record_values import PackedValues
+
+    return events if isinstance(events, PackedValues) else None
+
+
 def _size(events: Sequence[bytes]) -> int:
-    return len(events.buffer) if isinstance(events, PackedValues) else sum(map(len, events))
+    packed = _packed(events)
+    return sum(map(len, events)) if packed is None else len(packed.buffer)
 
 
 def _joined(events: Sequence[bytes]) -> bytes | memoryview:
-    return events.buffer if isinstance(events, PackedValues) else b"".join(events)
+    packed = _packed(events)
+    return b"".join(events) if packed is None else packed.buffer
 
 
 def _ends(events: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    if isinstance(events, PackedValues):
-        return events.ends
+    packed = _packed(events)
+    if packed is not None:
+        return packed.ends
     return np.cumsum(np.fromiter(map(len, events), dtype=np.int64, count=len(events)))
 
 
@@ -186,6 +204,10 @@ _failed_at_s: dict[ClusterAccess, float] = {}
 
 def _reader(access: ClusterAccess) -> TopicReader:
     """Return this process's connections to a cluster. Raises TopicUnreachable soon after it could not be reached."""
+    from tidegate.connectors.inputs.record_values import message_values
+    from tidegate.store.client.settings import client_settings, parse_bootstrap
+    from tidegate.store.kafka.reader import TopicReader
+
     failed_at_s = _failed_at_s.get(access)
     if failed_at_s is not None and time.monotonic() - failed_at_s < _TRY_AGAIN_AFTER_S:
         raise TopicUnreachable("the cluster could not be reached a moment ago")

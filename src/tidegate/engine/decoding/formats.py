@@ -12,11 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
-from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
 from tidegate.engine.decoding.limits import DEFAULT_LIMITS, DecodingLimits
 from tidegate.extensions import import_modules, load_group
+
+if TYPE_CHECKING:
+    # Spark's source names a format in processes of its own, which decode nothing.
+    from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
 
 Compression = Literal["none", "gzip", "deflate"]
 
