@@ -439,6 +439,34 @@ def test_a_link_lives_on_with_a_new_token(namespace: Namespace) -> None:
     assert reader.renew([grant(700)], NOW_S) == NOW_S + 700
 
 
+@pytest.mark.parametrize(
+    ("path", "options", "hubs"),
+    [
+        ("", {}, {"tolls": "01", "other": "01"}),
+        ("", {"rule": "listener", "key": LISTEN_KEY}, {"tolls": "01", "other": "01"}),
+        ("Tolls", {"rule": "listener", "key": LISTEN_KEY}, {"tolls": "01"}),
+        ("tolls", {"rule": "hubrule", "key": HUB_KEY}, {"tolls": "01"}),
+        ("tolls/ConsumerGroups/cg1", {}, {"tolls": "01"}),
+        ("tolls/ConsumerGroups/cg1/Partitions/1", {}, {"tolls": "1"}),
+        ("tolls/$management", {}, {}),
+        ("tolls/Publishers/p", {}, {}),
+        ("tolls/Partitions/1", {}, {}),
+        ("", {"rule": "sender", "key": SEND_KEY}, {}),
+        ("", {"expires_in_s": 1}, {}),
+    ],
+)
+def test_who_may_read_the_events_of_a_partition(
+    namespace: Namespace, path: str, options: dict[str, Any], hubs: dict[str, str]
+) -> None:
+    access = namespace.access
+    grants = [access.check_token(token(path, **options), NOW_S)]
+    found = {
+        hub: "".join(one for one in "01" if access.may_listen(grants, hub, one, NOW_S + 2))
+        for hub in ("tolls", "other")
+    }
+    assert {hub: partitions for hub, partitions in found.items() if partitions} == hubs
+
+
 def test_the_last_rule_that_may_manage_stays(namespace: Namespace) -> None:
     with pytest.raises(ArgumentError):
         namespace.management.delete_access_rule(ROOT_RULE)

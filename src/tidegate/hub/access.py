@@ -197,6 +197,18 @@ class Access:
                 return grant
         raise Unauthorized(f"properties of {hub} need a token that covers it")
 
+    def may_listen(self, grants: Sequence[Grant], hub: str, partition: str, now_s: float) -> bool:
+        """Return whether a grant lets the events of a partition be read, in whatever consumer group."""
+        hub = hub.lower()
+        for grant in grants:
+            group, rest = grant.scope[:2], grant.scope[3:]
+            covers = grant.scope in ((), (hub,)) or (
+                group == (hub, "consumergroups") and rest in ((), ("partitions",), ("partitions", partition))
+            )
+            if covers and _is_valid(grant, now_s) and self._has_right(grant, Right.LISTEN):
+                return True
+        return False
+
     def key_of(self, grant: Grant) -> str | None:
         """Return the key that a grant depends on, None once it is no longer valid."""
         rule = self.rule_table.find(grant.rule_name, grant.rule_level)

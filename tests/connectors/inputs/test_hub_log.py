@@ -24,6 +24,7 @@ from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import DEFAULT_LIMITS, JSON, Format
 from tidegate.engine.decoding.metadata import enqueued_by_device
 from tidegate.hub import EventHubConfig, NamespaceConfig
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.partition import MAX_READERS
 from tidegate.job.runtime.step import Stepper
 from tidegate.log import PartitionLog
@@ -219,6 +220,8 @@ def test_jobs_on_the_hub_s_machine_take_none_of_a_group_s_readers(
             assert [len(events.bodies) for events in log.range("0", end.begin, end.end).read_events(10)] == [1]
         with pytest.raises(InputError, match="nowhere"):
             HubLog.connect(server.connection_string, "eh", "nowhere").first_at("0", 0)
+        with pytest.raises(InputError, match="nowhere"):
+            HubLog.connect(server.connection_string, "eh", "nowhere").ends()
         afar = opened.enter_context(
             closing(HubLog.connect(server.connection_string, "eh", "$Default", use_segments=False, patient=False))
         )
@@ -226,3 +229,28 @@ def test_jobs_on_the_hub_s_machine_take_none_of_a_group_s_readers(
         monkeypatch.setattr(hub_log, "_READ_AGAIN", 1)
         with pytest.raises(InputUnavailableError, match="at most 5 readers"):
             list(afar.range("0", 0, 1).read_events(10))
+
+
+def test_a_key_without_the_right_to_listen_reads_nothing_on_the_hub_s_machine_either(tmp_path: Path) -> None:
+    hubs = (EventHubConfig(name="eh", partition_count=1),)
+    with BackgroundServer(NamespaceConfig(name="ns", event_hubs=hubs), tmp_path) as server, ExitStack() as opened:
+        for right in (Right.SEND, Right.LISTEN):
+            server.server.namespace.management.set_access_rule(
+                AccessRule(right.value, frozenset({right}), "a2V5", "b3RoZXI=")
+            )
+
+        def connection(right: Right) -> str:
+            host = server.connection_string.partition(";")[0]
+            named = f"SharedAccessKeyName={right.value};SharedAccessKey=a2V5"
+            return f"{host};{named};UseDevelopmentEmulator=true;EntityPath=eh"
+
+        publisher = opened.enter_context(closing(Publisher(ConnectionString.parse(connection(Right.SEND), None))))
+        publisher.publish([b"1"], partition="0")
+        found = {}
+        for right in (Right.SEND, Right.LISTEN):
+            log = opened.enter_context(closing(HubLog.connect(connection(right), None, "$Default")))
+            end = log.ends()["0"]
+            found[right] = log.range("0", end.begin, end.end)
+        assert [len(events.bodies) for events in found[Right.LISTEN].read_events(10)] == [1]
+        with pytest.raises(InputError, match=r"Listen on eh.* needs a token that covers it"):
+            list(found[Right.SEND].read_events(10))

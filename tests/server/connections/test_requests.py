@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.conftest import KEY, RULE, RawClient
 from tidegate.hub.access import sign
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.server import Server
 
 READ_HUB = {"operation": "READ", "type": "com.microsoft:eventhub"}
@@ -71,6 +72,24 @@ def test_a_request_is_decided_by_the_token_it_holds(
     assert (answer["body"] or {}).get("name") == (hub if status == 200 else None)
     # It counted for that request only.
     assert raw.request("$management", arguments)["status-code"] == (200 if signed_in else 401)
+
+
+def test_only_those_who_may_read_the_events_are_told_where_the_log_is(
+    server: Server, sign_in: Callable[..., RawClient], hub: str
+) -> None:
+    rules = server.namespace.management
+    for right in (Right.SEND, Right.LISTEN):
+        rules.set_access_rule(AccessRule(right.value, frozenset({right}), f"key of {right.value}", "other"), hub)
+    raw = sign_in(server, hub, signed_in=False)
+    told = {}
+    for right in (Right.SEND, Right.LISTEN):
+        token = signed(hub, rule=right.value, key=f"key of {right.value}")
+        body = raw.request("$management", READ_PARTITION | {"name": hub, "partition": "0", "security_token": token})[
+            "body"
+        ]
+        assert body["last_enqueued_sequence_number"] == -1
+        told[right] = {name for name in body if name in ("tidegate:log-directory", "tidegate:log-id")}
+    assert told == {Right.SEND: set(), Right.LISTEN: {"tidegate:log-directory", "tidegate:log-id"}}
 
 
 def test_a_token_in_a_request_opens_no_link(

@@ -322,6 +322,7 @@ class HubLog:
         self._segments: dict[str, Segments | None] = {}
         self._topics: dict[str, HubTopic | None] = {}
         self._is_topic_noted = False
+        self._is_group_known = False
         self.awaits_bound = True
         """Whether the lower bound on arrivals matters, for which gateways write markers into idle partitions."""
         self._job = job
@@ -422,6 +423,12 @@ class HubLog:
                 promise = None
             log_id = properties.log_identity or self._created
             ends[partition] = PartitionEnd(properties.begin, properties.end, promise, log_id=log_id)
+        if not self._is_group_known and (self._segments or self._topics):
+            # Whoever reads the log itself attaches no link, for which the hub would look for the consumer group.
+            some = self._partitions[:1]
+            named = {partition: {"tidegate:consumer-group": self._consumer_group} for partition in some}
+            self._ask(lambda client: client.partitions_properties(some, named))
+            self._is_group_known = True
         return ends
 
     def first_at(self, partition: str, arrival: int) -> int:

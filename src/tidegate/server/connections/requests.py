@@ -299,8 +299,7 @@ def read(
                 "tidegate:log-identity": partition.log.log_id,
                 **_jobs(hub, partition, arguments),
                 **_kafka_groups(client, hub, partition, arguments),
-                **_segments(client, partition.log.directory),
-                **_topic(partition.log.topic),
+                **_log_location(client, hub, partition, arguments),
             },
         )
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
@@ -388,6 +387,19 @@ def _kafka_groups(
         if number in positions
     ]
     return {"tidegate:kafka-groups": found}
+
+
+def _log_location(
+    client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Where a reader finds the log itself; others than those who may read the events are not told."""
+    directory, topic = partition.log.directory, partition.log.topic
+    if directory is None and topic is None:
+        return {}
+    grants = _grants(client, hub.name, arguments.get(SECURITY_TOKEN))
+    if not client.context.namespace.access.may_listen(grants, hub.name, partition.partition_id, time.time()):
+        return {}
+    return {**_segments(client, directory), **_topic(topic)}
 
 
 def _segments(client: ClientConnection, directory: Path | None) -> dict[str, Any]:
