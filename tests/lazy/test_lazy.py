@@ -31,7 +31,7 @@ HEAVY = (
 LOADED = """
 import sys
 import {name}
-packages = ("tidegate", "pydantic", "shapely", "regex", "pyspark")
+packages = ("tidegate", "pydantic", "shapely", "regex", "pyspark", "numpy", "pyarrow")
 print(*[name for name in sys.modules if name.partition(".")[0] in packages])
 """
 
@@ -67,9 +67,16 @@ def loaded_by(name: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_source_imports_neither_the_engine_nor_a_job() -> None:
+def test_a_look_up_of_the_source_imports_what_pyspark_does() -> None:
     found = loaded_by("pyspark_tidegate")
     assert "tidegate.spark.source" in found
+    assert not found & {"numpy", "pyarrow", "tidegate.client", "tidegate.engine"}
+
+
+@pytest.mark.slow
+def test_a_reader_of_the_source_imports_neither_the_engine_nor_a_job() -> None:
+    found = loaded_by("tidegate.spark.source_reader")
+    assert "tidegate.client" in found
     assert not {name for name in found if name.startswith(HEAVY)}
     assert not found & {"pydantic", "shapely", "regex"}
 

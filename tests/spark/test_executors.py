@@ -23,7 +23,7 @@ from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, _problem_here, shards_for
 from tidegate.spark.options import Options
 from tidegate.spark.places import TaskPlace
-from tidegate.spark.source import EventHubsReader
+from tidegate.spark.source_reader import EventHubsReader
 from tidegate.spark.step import _of_tasks
 
 OPTIONS = {"connectionString": "Endpoint=sb://h;SharedAccessKeyName=n;SharedAccessKey=SECRET", "eventHub": "e"}

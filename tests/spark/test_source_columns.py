@@ -15,7 +15,8 @@ from tidegate.client.event import decode
 from tidegate.client.producer import PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER
 from tidegate.connectors.model.messages import Messages
 from tidegate.spark import source_columns
-from tidegate.spark.source_columns import COLUMNS, record_batch
+from tidegate.spark.source_columns import record_batch
+from tidegate.spark.source_schema import COLUMN_TYPES
 
 
 def message(head: tuple[str | None, dict[str, str] | None], body: Any, kind: str) -> bytes:
@@ -64,7 +65,7 @@ def test_columns_are_what_each_event_says(events: list[bytes]) -> None:
         buffer=b"".join(events),
         ends=np.cumsum([len(event) for event in events]),
     )
-    rows = record_batch(messages, "3", tuple(COLUMNS)).to_pylist()
+    rows = record_batch(messages, "3", tuple(COLUMN_TYPES)).to_pylist()
     for n, (row, event) in enumerate(zip(rows, events, strict=True)):
         body, details = decode(event)
         assert (row["body"], row["partition"], row["offset"]) == (body, "3", str(4 * n))

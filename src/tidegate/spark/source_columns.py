@@ -243,30 +243,24 @@ def _texts_of(positions: list[str] | npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(positions).cast(pa.string())
 
 
-COLUMNS: dict[str, tuple[str, Column]] = {
-    "body": ("binary", _Batch.bodies),
-    "partition": ("string", lambda batch: pa.repeat(pa.scalar(batch.partition), len(batch.messages.ends))),
-    "offset": ("string", lambda batch: _texts_of(batch.messages.positions)),
-    "sequenceNumber": ("bigint", lambda batch: pa.array(batch.messages.sequence_numbers)),
-    "enqueuedTime": (
-        "timestamp",
-        lambda batch: pa.array(batch.messages.enqueued_times_ms * 1000, pa.timestamp("us", tz="UTC")),
-    ),
-    "publisher": ("string", lambda batch: batch.of_details(lambda one: one.publisher, pa.string())),
-    "partitionKey": ("string", lambda batch: batch.of_details(lambda one: one.partition_key, pa.string())),
-    "properties": (
-        "map<string,string>",
-        lambda batch: batch.of_details(lambda one: list(one.properties.items()), _TEXT_MAP),
-    ),
-    "systemProperties": ("map<string,string>", _Batch.system_properties),
+_COLUMNS: dict[str, Column] = {
+    "body": _Batch.bodies,
+    "partition": lambda batch: pa.repeat(pa.scalar(batch.partition), len(batch.messages.ends)),
+    "offset": lambda batch: _texts_of(batch.messages.positions),
+    "sequenceNumber": lambda batch: pa.array(batch.messages.sequence_numbers),
+    "enqueuedTime": lambda batch: pa.array(batch.messages.enqueued_times_ms * 1000, pa.timestamp("us", tz="UTC")),
+    "publisher": lambda batch: batch.of_details(lambda one: one.publisher, pa.string()),
+    "partitionKey": lambda batch: batch.of_details(lambda one: one.partition_key, pa.string()),
+    "properties": lambda batch: batch.of_details(lambda one: list(one.properties.items()), _TEXT_MAP),
+    "systemProperties": _Batch.system_properties,
 }
-"""Spark's type of each column of the source, and how it is made."""
+"""How each column of the source is made."""
 
 
 def record_batch(messages: Messages, partition: str, columns: Sequence[str]) -> pa.RecordBatch:
     """Return some columns of consecutive messages of a partition."""
     batch = _Batch(messages, partition)
-    return pa.record_batch([COLUMNS[name][1](batch) for name in columns], names=list(columns))
+    return pa.record_batch([_COLUMNS[name](batch) for name in columns], names=list(columns))
 
 
 @lru_cache(_REMEMBERED_HEADS)

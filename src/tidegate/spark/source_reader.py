@@ -1,0 +1,207 @@
+"""Readers of event hubs for Spark: a batch, a batch that leaves out what filters leave out, and a stream.
+
+One Spark partition reads one hub partition, or a part of it if the backlog is long; the order within a hub partition is
+kept. The offset of a stream is the next sequence number of each partition, so a query restarted from its checkpoint
+resumes where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from tidegate.connectors.inputs.hub_log import HubLog, HubRange
+from tidegate.connectors.model.errors import InputError
+from tidegate.spark.executors import ReachesExecutors
+from tidegate.spark.options import Options, SourcePosition
+from tidegate.spark.source_columns import record_batch
+from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
+from tidegate.spark.streaming.read_limits import (
+    BATCHES_CAN_BE_LIMITED,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+_BATCH_EVENTS = 16_384
+_logger = logging.getLogger(__name__)
+
+
+class HubPartitionRange(InputPartition):
+    """The range that one Spark task reads."""
+
+    def __init__(self, hub_range: HubRange) -> None:
+        super().__init__(hub_range)
+        self.hub_range = hub_range
+
+
+class EventHubsReader(ReachesExecutors, DataSourceReader):
+    """A batch: from the starting position to the ending position, fixed when the query is planned."""
+
+    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._selected = SelectedEvents()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a range for each hub partition, cut if it is long."""
+        log = self._options.open_log()
+        try:
+            start = _resolve(log, self._options.starting_position)
+            end = _resolve(log, self._options.ending_position)
+            if self._selected != SelectedEvents():
+                start, end = self._selected.cut(log, start, end)
+            return _ranges(log, start, end, self._options.events_per_task)
+        finally:
+            log.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of one range."""
+        return _read(partition, self._columns)
+
+
+class FilteringReader(EventHubsReader):
+    """A batch of the events that the filters of a query leave."""
+
+    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:
+        """Read only what the filters leave, and yield those that Spark has to evaluate."""
+        for each in filters:
+            self._selected, taken = self._selected.with_filter(each)
+            if not taken:
+                yield each
+
+
+def reader_for(options: dict[str, str], columns: Sequence[str]) -> EventHubsReader:
+    """Return the reader for ``spark.read``. Raises InputError: an option is wrong."""
+    kind = FilteringReader if filters_are_offered() else EventHubsReader
+    return kind(Options.parse(options, streaming=False), columns)
+
+
+def stream_reader_for(options: dict[str, str], columns: Sequence[str]) -> EventHubsStreamReader:
+    """Return the reader for ``spark.readStream``. Raises InputError: an option is wrong."""
+    return EventHubsStreamReader(Options.parse(options, streaming=True), columns)
+
+
+class EventHubsStreamReader(ReachesExecutors, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: offsets are next sequence numbers by partition."""
+
+    def __init__(self, options: Options, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._log: HubLog | None = None
+        self._target: dict[str, int] | None = None
+        if options.max_events_per_trigger is not None and not BATCHES_CAN_BE_LIMITED:
+            _logger.warning(
+                "option maxEventsPerTrigger is ignored: it needs PySpark 4.2 or newer, this is %s", pyspark.__version__
+            )
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return the starting position as sequence numbers."""
+        return _resolve(self._open(), self._options.starting_position)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """``maxEventsPerTrigger``."""
+        limit = self._options.max_events_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end: events that arrive later are left for the next run."""
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: ReadLimit | None = None) -> dict[str, int]:
+        """Return the end of the next batch within the limit, which partitions share in proportion to their backlogs.
+
+        PySpark before 4.2 says neither where the batch begins nor how long it may be.
+        """
+        end = self._ends() if self._target is None else self._target
+        if start is None:
+            return end
+        waiting = {partition: max(0, stop - start.get(partition, 0)) for partition, stop in end.items()}
+        total = sum(waiting.values())
+        if not isinstance(limit, ReadMaxRows) or total <= limit.max_rows:
+            return {partition: start.get(partition, 0) + count for partition, count in waiting.items()}
+        shares = {partition: count * limit.max_rows // total for partition, count in waiting.items()}
+        left = limit.max_rows - sum(shares.values())
+        for partition in sorted(waiting, key=lambda partition: shares[partition] - waiting[partition]):
+            more = min(left, waiting[partition] - shares[partition], 1)
+            shares[partition] += more
+            left -= more
+        return {partition: start.get(partition, 0) + share for partition, share in shares.items()}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """Return the ends of the hub's partitions, for the query's progress."""
+        return self._ends()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return a range for each hub partition with new events, cut if it is long."""
+        log = self._open()
+        log.ends()
+        return _ranges(log, start, end, self._options.events_per_task)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of one range."""
+        return _read(partition, self._columns)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _open(self) -> HubLog:
+        if self._log is None:
+            self._log = self._options.open_log()
+        return self._log
+
+    def _ends(self) -> dict[str, int]:
+        return {partition: end.end for partition, end in self._open().ends().items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark ships the reader to its tasks; they read ranges and do not need the planner's connection.
+        return {"_options": self._options, "_columns": self._columns, "_log": None, "_target": self._target}
+
+
+def _resolve(log: HubLog, positions: dict[str, SourcePosition] | SourcePosition) -> dict[str, int]:
+    """Return the sequence numbers of positions, limited to events that the hub still has.
+
+    Raises:
+        InputError: a position is of a partition that the hub does not have, or the hub cannot be reached.
+    """
+    resolved = {}
+    ends = log.ends()
+    unknown = [] if isinstance(positions, SourcePosition) else [name for name in positions if name not in ends]
+    if unknown:
+        raise InputError(
+            f"options startingPositions, endingPositions: the hub has no partition '{unknown[0]}'; there are "
+            f"{', '.join(ends)}"
+        )
+    for partition, end in ends.items():
+        position = (
+            positions if isinstance(positions, SourcePosition) else positions.get(partition, SourcePosition.earliest())
+        )
+        resolved[partition] = min(max(position.resolve(log, partition, end), end.begin), end.end)
+    return resolved
+
+
+def _ranges(log: HubLog, start: dict[str, int], end: dict[str, int], events_per_task: int) -> list[InputPartition]:
+    ranges: list[InputPartition] = []
+    for partition in sorted(end, key=lambda name: (len(name), name)):
+        for first in range(start.get(partition, 0), end[partition], events_per_task):
+            stop = min(first + events_per_task, end[partition])
+            ranges.append(HubPartitionRange(log.range(partition, first, stop)))
+    return ranges
+
+
+def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, HubPartitionRange):
+        # If there is nothing to read, Spark passes a partition of its own making.
+        return
+    hub_range = partition.hub_range
+    for messages in hub_range.read_messages(_BATCH_EVENTS):
+        yield record_batch(messages, hub_range.partition, columns)
