@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.job.equality import EPOCH, drawn
 from tests.job.logs import prepared, runner_of
@@ -25,9 +30,11 @@ from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
 from tidegate.engine import JSON, Program
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.runtime.step import Stepper
-from tidegate.ordering import NO_TIME, TICKS_PER_MICROSECOND, TICKS_PER_SECOND, Policy
+from tidegate.job.runtime.step import Progress, Stepper
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_MICROSECOND, TICKS_PER_SECOND, Policy, format_time
+from tidegate.spark import rejected, sql
 from tidegate.spark.queries import merged_timelines
+from tidegate.spark.queries.arguments import QueryArguments, job_of
 from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import SortedRows
 from tidegate.spark.queries.history import Bounds, parcels_of
@@ -214,3 +221,153 @@ def test_a_clock_that_was_set_back_does_not_put_an_event_before_those_of_its_par
         found = pa.Table.from_batches([*place(iter(rows.to_batches()))])
     assert found["arrival"].to_pylist() == [EPOCH, EPOCH, EPOCH, EPOCH + TICKS_PER_MICROSECOND]
     assert found["first"].to_pylist() == [0, 1, 2, 3]
+
+
+# on Spark
+# ------------------------------------------------------------------------------------------------------
+
+# What a query selects has the same type in all results, whatever the events have.
+_TYPED = "TRY_CAST(k AS nvarchar(max)) AS k, TRY_CAST(v AS float) AS v"
+QUERIES_ON_SPARK = {
+    f"SELECT System.Timestamp() AS at, {_TYPED} INTO o FROM i TIMESTAMP BY t WHERE k <> 'b'": "k string, v double",
+    """SELECT System.Timestamp() AS at, COUNT(*) AS n, SUM(TRY_CAST(v AS float)) AS s INTO o
+       FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 3)""": "n bigint, s double",
+    """SELECT System.Timestamp() AS at, PartitionId AS p, COUNT(*) AS n INTO o
+       FROM i TIMESTAMP BY t GROUP BY PartitionId, HoppingWindow(second, 5, 2)""": "p bigint, n bigint",
+    """SELECT System.Timestamp() AS at, COUNT(*) AS n INTO o
+       FROM i TIMESTAMP BY t OVER k GROUP BY k, SlidingWindow(second, 3)""": "n bigint",
+    """SELECT System.Timestamp() AS at, COUNT(*) AS n INTO o
+       FROM i TIMESTAMP BY t GROUP BY k, SessionWindow(second, 2, 5) OVER (PARTITION BY k)""": "n bigint",
+    f"""SELECT System.Timestamp() AS at, {_TYPED},
+        LAG(TRY_CAST(v AS float)) OVER (PARTITION BY k LIMIT DURATION(second, 6)) AS b INTO o
+        FROM i TIMESTAMP BY t""": "k string, v double, b double",
+    """SELECT System.Timestamp() AS at, TRY_CAST(i.v AS float) AS v, TRY_CAST(j.v AS float) AS w INTO o
+       FROM i TIMESTAMP BY t JOIN j TIMESTAMP BY t
+       ON i.k = j.k AND DATEDIFF(second, i, j) BETWEEN 0 AND 9""": "v double, w double",
+    """WITH s AS (SELECT k, SUM(TRY_CAST(v AS float)) AS v FROM i TIMESTAMP BY t OVER k
+                  GROUP BY k, TumblingWindow(second, 2))
+       SELECT System.Timestamp() AS at, MAX(v) AS most, COUNT(*) AS n INTO o
+       FROM s GROUP BY k, TumblingWindow(second, 6)""": "most double, n bigint",
+}
+"""With the columns that follow the time."""
+
+
+def given_events(dice: random.Random) -> list[RecordedEvent]:
+    """Return random events in the order of their arrivals, which a DataFrame can have: they are microseconds."""
+    log = next(iter(drawn(dice).logs.values()))
+    found = []
+    for partition, end in log.ends().items():
+        (events,) = log.range(partition, 0, end.end).read_events(1000)
+        whole = events.arrivals // TICKS_PER_MICROSECOND * TICKS_PER_MICROSECOND
+        found += [RecordedEvent(partition, *one) for one in zip(whole.tolist(), events.bodies, strict=True)]
+    return sorted(found, key=lambda event: event.arrival)
+
+
+def file_of(events: list[RecordedEvent], path: Path) -> Path:
+    lines = [
+        {"partition": event.partition, "arrival": format_time(event.arrival), "body": event.body.decode()}
+        for event in events
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def frame_of(spark: SparkSession, events: list[RecordedEvent], dice: random.Random) -> DataFrame:
+    """Return events as rows in any order."""
+    rows: list[tuple[Any, ...]] = []
+    for event in events:
+        arrival = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=event.arrival // TICKS_PER_MICROSECOND)
+        number = sum(row[0] == event.partition for row in rows)
+        rows.append((event.partition, arrival, event.body, number))
+    dice.shuffle(rows)
+    frame = spark.createDataFrame(rows, "partition string, enqueuedTime timestamp, body binary, sequenceNumber bigint")
+    return frame.repartition(dice.randint(1, 5))
+
+
+def plain_rows(rows: list[dict[str, Any]]) -> list[str]:
+    """Return rows as sorted lines, with times in microseconds as Spark has them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, datetime):
+            return (value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        return value
+
+    return sorted(json.dumps({name: plain(value) for name, value in row.items()}, sort_keys=True) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A query over random events, and what a job makes of them."""
+
+    query: str
+    ordering: dict[str, Any]
+    events: dict[str, list[RecordedEvent]]
+    bounds: dict[str, str]
+    expected: list[str]
+
+
+def example_of(dice: random.Random) -> Example:
+    """Draw examples until it matters that partitions are merged."""
+    while True:
+        query = dice.choice([*QUERIES_ON_SPARK])
+        ordering = {
+            "late_arrival_tolerance_s": dice.choice([10, 5, 5, 0, 3600, -1]),
+            "out_of_order_tolerance_s": dice.choice([0, 0, 1, 2, 30]),
+            "early_arrival_tolerance_s": dice.choice([300, 300, 2, 0, False]),
+            "action": dice.choice(["adjust", "drop"]),
+        }
+        events = {name: given_events(dice) for name in ("i", "j") if f" {name} TIMESTAMP BY" in query}
+        start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND])
+        until = dice.choice([END_OF_TIME, EPOCH + dice.randint(61, 120) * TICKS_PER_SECOND])
+        merged = {**ordering, "timelines": "merged by enqueued time"}
+        expected, other = (job_results(query, events, policy, start, until) for policy in (merged, ordering))
+        if expected != other:
+            bounds = {"start": start, "until": until}
+            given = {name: format_time(at) for name, at in bounds.items() if at not in (NO_TIME, END_OF_TIME)}
+            return Example(query, merged, events, given, expected)
+
+
+def job_results(
+    query: str, events: dict[str, list[RecordedEvent]], ordering: dict[str, Any], start: int, until: int
+) -> list[str]:
+    job = job_of(QueryArguments(query, {}, [*events], ordering), "test")
+    logs: dict[str, InputLog] = {name: RecordedLog(own) for name, own in events.items()}
+    step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy), Progress(start)).step()
+    found = [one for rows in step.rows for one in zip(rows.timestamps.tolist(), rows.to_dicts(), strict=True)]
+    return plain_rows([{**row, "at": at // TICKS_PER_MICROSECOND} for at, row in found if at < until])
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(2), pytest.param(range(2, 2 + scaled(20)), marks=pytest.mark.soak)], ids=["some", "many"]
+)
+def test_a_session_gives_what_a_job_gives_for_random_events(spark: SparkSession, tmp_path: Path, seeds: range) -> None:
+    for seed in seeds:
+        check_on_spark(spark, tmp_path, seed)
+
+
+def check_on_spark(spark: SparkSession, folder: Path, seed: int) -> Example:
+    """Compare a query over logs, over DataFrames and over both with a job."""
+    dice = random.Random(seed)
+    example = example_of(dice)
+    events = example.events
+    frames = {name: frame_of(spark, own, dice) for name, own in events.items()}
+    files = {name: file_of(own, folder / f"{seed}-{name}.jsonl") for name, own in events.items()}
+    places: list[dict[str, Any]] = [frames, files]
+    if len(events) > 1:
+        places = [{name: dice.choice([frames, files])[name] for name in events}, dice.choice(places)]
+    lost = []
+    for inputs in places:
+        found = sql(
+            spark,
+            example.query,
+            inputs=inputs,
+            event_ordering=example.ordering,
+            schema=f"at timestamp, {QUERIES_ON_SPARK[example.query]}",
+            shards=dice.randint(1, 4),
+            **example.bounds,
+        )
+        assert plain_rows([row.asDict() for row in found.collect()]) == example.expected, f"seed {seed}"
+        refused = rejected(spark, example.query, inputs=inputs, event_ordering=example.ordering, **example.bounds)
+        lost.append(sorted(map(str, refused.select("input", "partition", "sequenceNumber", "reason").collect())))
+    assert lost[0] == lost[1], f"seed {seed}"
+    return example
