@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tidegate.connectors.model.errors import InputError, JobError, JobQueryError, OutputError
+    from tidegate.connectors.model.errors import (
+        FunctionError,
+        InputError,
+        InputUnavailableError,
+        JobError,
+        JobQueryError,
+        OutputError,
+        ProjectError,
+        UnavailableError,
+    )
     from tidegate.job.config.definition import JobDefinition, read_definition
     from tidegate.job.prepare.loading import Job, load_job
     from tidegate.job.run.run import RunSummary, StepReport, run_job
@@ -21,17 +30,21 @@ else:
 __all__ = [
     "Case",
     "CaseResult",
+    "FunctionError",
     "InputError",
+    "InputUnavailableError",
     "Job",
     "JobDefinition",
     "JobError",
     "JobQueryError",
     "OutputError",
+    "ProjectError",
     "RunSummary",
     "Runner",
     "Step",
     "StepReport",
     "Stepper",
+    "UnavailableError",
     "case_result",
     "load_job",
     "read_case",

@@ -23,7 +23,7 @@ from tidegate.job import Job, JobError
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.config.spark_settings import WhereRun
 from tidegate.spark.frame_inputs import with_frames
-from tidegate.spark.queries.arguments import QueryArguments, job_of, time_of
+from tidegate.spark.queries.arguments import QueryArguments, check_arguments, check_times, job_of, time_of
 from tidegate.spark.queries.frame_events import frames_of
 from tidegate.spark.stream_run import StreamRun, StreamSettings
 from tidegate.spark.streaming.checkpoint import Checkpoint, CheckpointOwner
@@ -118,6 +118,7 @@ def stream(
         where = WhereRun(placement)
     except ValueError:
         raise JobError(f"{_CALLER}: placement is 'spark', 'auto' or 'process', got {placement!r}") from None
+    check_arguments(spark, query, inputs, shards, _CALLER)
     arguments = QueryArguments(
         query,
         inputs,
@@ -347,7 +348,9 @@ class ResultStreamWriter:
         given = {name: one for name, one in inputs.items() if name.lower() not in self._frames}
         others = [name for name in inputs if name.lower() in self._frames]
         arguments = replace(self._arguments, inputs=given, other_inputs=others, state_dir=state_dir)
-        return with_frames(job_of(arguments, _CALLER), self._frames, _CALLER)
+        job = job_of(arguments, _CALLER)
+        check_times(job, self._frames, _CALLER)
+        return with_frames(job, self._frames, _CALLER)
 
     def _start(self) -> EvaluatedQuery:
         wanted = [self._only] if self._only is not None else self._names

@@ -81,7 +81,8 @@ def test_a_mistake_is_found_where_it_is(old: str, new: str, place: tuple[Any, ..
 )
 def test_a_function_that_is_not_registered_comes_with_the_section_to_write(call: str, instead: str) -> None:
     found = next(one for one in check(JOB.replace("COUNT(*)", call)) if one.message.startswith("there is no function"))
-    assert found.hint == f"add {instead} to the job file (of a project: to tidegate.toml)"
+    places = "the job file (of a project: to tidegate.toml; of a Spark program: to functions=)"
+    assert found.hint == f"add {instead} to {places}"
 
 
 def test_which_inputs_are_reference_data_follows_from_their_kinds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import types
 
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.recorded import RecordedInput
 from tidegate.connectors.model.errors import JobError, JobQueryError
 from tidegate.ordering import TICKS_PER_SECOND, parse_time
-from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
+from tidegate.spark.queries.arguments import (
+    QueryArguments,
+    check_arguments,
+    check_times,
+    job_of,
+    output_of,
+    time_of,
+)
+from tidegate.spark.queries.frame_events import EventsOfFrame
 
 QUERY = "SELECT a INTO result FROM input"
 HUB = "Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;EntityPath=eh1"
@@ -91,6 +101,57 @@ def test_python_functions_are_sent_by_value() -> None:
 )
 def test_a_wrong_argument_is_named(given: dict[str, Any], message: str) -> None:
     assert message in refusal(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"spark": None},
+            "sql: the first argument is a session, as SparkSession.builder.getOrCreate() returns it, got",
+        ),
+        ({"query": None}, "sql: query is a text, or a Path of a file that holds it; got NoneType"),
+        (
+            {"inputs": [1]},
+            "sql: inputs is a dict of inputs by the name the query reads FROM, such as {'input': df}; got",
+        ),
+        ({"shards": "two"}, "sql: shards is a number, 1 or more, got 'two'"),
+        ({"shards": 0}, "sql: shards is a number, 1 or more, got 0"),
+        ({"inputs": {"input": "events"}}, "sql: inputs['input']: there is no file "),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_in_a_line(given: dict[str, Any], message: str) -> None:
+    session = SimpleNamespace(createDataFrame=None)
+    right: dict[str, Any] = {"spark": session, "query": QUERY, "inputs": {"input": __file__}, "shards": 2}
+    check_arguments(**right, caller="sql")
+    with pytest.raises(JobError) as raised:
+        check_arguments(**{**right, **given}, caller="sql")
+    said = str(raised.value)
+    assert said.startswith(message)
+    assert "\n" not in said
+    if "there is no file" in message:
+        assert str(Path.cwd() / "events") in said
+        assert "pass a DataFrame, such as spark.table('events')" in said
+
+
+def test_events_have_no_time_by_a_column_that_is_no_time() -> None:
+    kinds = {"n": types.LongType(), "text": types.StringType(), "at": types.TimestampType(), "more": types.StructType()}
+    schema = types.StructType([types.StructField(name, kind) for name, kind in kinds.items()])
+    frame: Any = SimpleNamespace(columns=schema.names, schema=schema)
+    typed = EventsOfFrame(frame, None, "at", None, None)
+
+    def check(timestamp_by: str, events: EventsOfFrame = typed) -> None:
+        query = f"WITH s AS (SELECT a FROM Input TIMESTAMP BY {timestamp_by}) SELECT a INTO result FROM s"
+        check_times(job_of(arguments(query=query, inputs={"Input": "log"}), "sql"), {"input": events}, "sql")
+
+    with pytest.raises(
+        JobError, match=r"^sql: TIMESTAMP BY N: the column of inputs\['Input'\] is of type bigint, expe"
+    ):
+        check("N")
+    # Only the values tell whether a text is a time, and what the fields of others are.
+    for possible in ("at", "text", "more.n", "missing", "DATEADD(second, n, '1970-01-01')"):
+        check(possible)
+    check("n", EventsOfFrame(frame, "text", "at", None, None))
 
 
 def test_no_secret_is_shown() -> None:

@@ -24,7 +24,8 @@ from tidegate.connectors.model.events import InputLog
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 from tidegate.server import BackgroundServer
-from tidegate.spark.queries.arguments import QueryArguments, job_of
+from tidegate.spark.queries.arguments import QueryArguments, job_of, time_of
+from tidegate.spark.queries.history import Bounds, timelines_of
 
 pytestmark = pytest.mark.spark
 
@@ -326,7 +327,16 @@ def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -
     assert "say which one: output='result'" in refusal("SELECT a INTO result FROM input; SELECT a INTO b FROM input")
     assert "start is a time such as" in refusal(start="yesterday")
     assert "schema is not a list of columns" in refusal(schema="a bignt")
-    assert "shards is 1 or more" in refusal(shards=0)
+    assert "shards is a number, 1 or more" in refusal(shards=0)
+    assert "until is 2026-01-01T00:00:00.0000000Z, and start is 2026-01-02" in refusal(
+        start="2026-01-02", until="2026-01-01"
+    )
+    assert "inputs is a dict of inputs" in refusal(inputs=frame)
+    number = tidegate_spark.events(frame.drop("body"), arrival="enqueuedTime")
+    by_number = (
+        "SELECT COUNT(*) AS n INTO result FROM input TIMESTAMP BY sequenceNumber GROUP BY TumblingWindow(second, 1)"
+    )
+    assert "TIMESTAMP BY sequenceNumber: the column of inputs['input']" in refusal(by_number, inputs={"input": number})
     assert "needs schema=" in refusal(output_error_policy="drop")
     typed = tidegate_spark.events(frame.withColumnRenamed("body", "speed"), arrival="enqueuedTime")
     assert "reads 'sped' of 'input'" in refusal("SELECT sped INTO result FROM input", inputs={"input": typed})
@@ -336,6 +346,20 @@ def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -
         tidegate_spark.events(frame, arrival="enqueudTime")
     with pytest.raises(JobError, match="expected string or binary"):
         tidegate_spark.events(frame, body="properties")
+
+
+@pytest.mark.parametrize(
+    ("start", "until", "read"), [(None, "2026-01-31", 0), ("2026-02-01", None, 0), (None, "2026-01-31T12:00:30", 40)]
+)
+def test_a_time_without_events_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, start: str | None, until: str | None, read: int
+) -> None:
+    log = RecordedLog.from_file(recorded(tmp_path / "log.jsonl", readings(400)))
+    job = job_of(QueryArguments(TWO_LEVELS, {}, ["input"], ORDERING), "test")
+    bounds = Bounds.of(job.program, job.policy, time_of("start", start, "test"), time_of("until", until, "test"))
+    timelines = timelines_of({"input": log}, bounds, job.policy)
+    assert (sum(one.end - one.start for each in timelines for _, one in each.ranges) > read) == bool(read)
+    assert ("input 'input': none of its 400 events arrived when" in caplog.text) == (not read)
 
 
 def test_jobs_and_steps_have_names_in_the_ui(spark: SparkSession) -> None:

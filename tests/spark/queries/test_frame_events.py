@@ -66,7 +66,11 @@ def test_details_are_texts() -> None:
     ("partition", "columns", "message"),
     [
         ("east", {}, "the partition 'east' is not a whole number"),
-        ("0", {"arrival": pa.array([NOON, None], pa.timestamp("us", "UTC"))}, "1 of 2 rows have no arrival"),
+        (
+            "0",
+            {"arrival": pa.array([NOON, None], pa.timestamp("us", "UTC"))},
+            r"1 of 2 rows have no arrival; leave them out with df\.where\('… IS NOT NULL'\)",
+        ),
         ("0", {"number": pa.array([None, 1], pa.int64())}, "1 of 2 rows have no position"),
     ],
 )

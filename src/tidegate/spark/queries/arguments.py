@@ -23,7 +23,12 @@ from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.prepare.functions import PickledFunction
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.ordering import TICKS_PER_SECOND, parse_time
+from tidegate.spark.queries.frame_events import EventsOfFrame, type_in
 from tidegate.spark.queries.reference_frames import ReferenceOfFrame
+from tidegate.sql.plan.nodes import Column, Input, Type
+from tidegate.sql.plan.signatures import ArgumentKind
+from tidegate.sql.plan.types import refusal
+from tidegate.sql.plan.walking import relations_of
 
 _PLACEHOLDER = {"type": "recorded", "path": "."}
 _HUB_OPTIONS = {
@@ -63,6 +68,59 @@ class QueryArguments:
     name: str = "query"
     state_dir: Path | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_arguments(spark: Any, query: Any, inputs: Any, shards: Any, caller: str) -> None:
+    """Refuse what is of a wrong type or does not exist, before it fails elsewhere with a message that says less.
+
+    Raises:
+        JobError: an argument is wrong.
+    """
+    # A session of Spark Connect is of another class.
+    if not hasattr(spark, "createDataFrame"):
+        raise JobError(
+            f"{caller}: the first argument is a session, as SparkSession.builder.getOrCreate() returns it, got "
+            f"{_described(spark)}"
+        )
+    if not isinstance(query, str | Path):
+        raise JobError(f"{caller}: query is a text, or a Path of a file that holds it; got {_described(query)}")
+    if not isinstance(inputs, Mapping):
+        raise JobError(
+            f"{caller}: inputs is a dict of inputs by the name the query reads FROM, such as {{'input': df}}; got "
+            f"{_described(inputs)}"
+        )
+    if shards is not None and (not isinstance(shards, int) or shards < 1):
+        raise JobError(f"{caller}: shards is a number, 1 or more, got {shards!r}")
+    for name, given in inputs.items():
+        if isinstance(given, str | Path) and not Path(given).exists():
+            raise JobError(
+                f"{caller}: inputs['{name}']: there is no file {Path.cwd() / given}; a text is the path of a recorded "
+                f"log. Of a table or of other files pass a DataFrame, such as spark.table('{given}') or "
+                f"spark.read.parquet('{given}')"
+            )
+
+
+def check_times(job: Job, frames: Mapping[str, EventsOfFrame], caller: str) -> None:
+    """Refuse TIMESTAMP BY a column of a DataFrame whose type is no time, by which every event would be rejected.
+
+    Args:
+        frames: by the name of the input in the job, in lower case.
+
+    Raises:
+        JobError: there is such a column.
+    """
+    for relation in relations_of(job.program.query):
+        if not isinstance(relation, Input) or not isinstance(relation.timestamp_by, Column):
+            continue
+        source, (name, *fields) = job.program.source_of(relation.name), relation.timestamp_by.path
+        events = frames.get(source.lower())
+        type_ = Type.ANY if events is None or fields else type_in(events, name)
+        if refusal(ArgumentKind.DATETIME, type_, None):
+            raise JobError(
+                f"{caller}: TIMESTAMP BY {name}: the column of inputs['{source}'] is of type {type_.value}, expected "
+                f"datetime; in the query DATEADD(second, {name}, '1970-01-01') is a time of seconds since 1970, in "
+                f"Spark functions.timestamp_seconds('{name}')"
+            )
 
 
 def job_of(arguments: QueryArguments, caller: str) -> Job:

@@ -17,7 +17,8 @@ from tidegate.connectors.model.events import InputLog
 from tidegate.engine import ResultRows
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.prepare.loading import Job
-from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
+from tidegate.ordering import format_time
+from tidegate.spark.queries.arguments import QueryArguments, check_arguments, check_times, job_of, output_of, time_of
 from tidegate.spark.queries.data_error_shares import DataErrorShares
 from tidegate.spark.queries.frame_events import EventsOfFrame, frames_of, type_in, type_of_column
 from tidegate.spark.queries.history import (
@@ -89,18 +90,17 @@ def sql(
         JobError: an argument is wrong, or does not fit the query.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
+    check_arguments(spark, query, inputs, shards, _CALLER)
     frames = _frames(inputs, _CALLER)
     arguments = QueryArguments(
         query, inputs, [], event_ordering, compatibility_level, functions, input_limits, name="sql"
     )
     job = _job(arguments, frames, _CALLER)
     wanted = output_of(job, output, _CALLER)
-    if shards is not None and shards < 1:
-        raise JobError(f"{_CALLER}: shards is 1 or more, got {shards!r}")
     for name, share in (("warning", data_error_warning_share), ("stop", data_error_stop_share)):
         if not 0 <= share <= 1:
             raise JobError(f"{_CALLER}: data_error_{name}_share is between 0 and 1, got {share!r}")
-    bounds = Bounds.of(job.program, job.policy, time_of("start", start, _CALLER), time_of("until", until, _CALLER))
+    bounds = _bounds(job, start, until, _CALLER)
     logs = open_logs_of(job, frames)
     try:
         struct, columns = _schema(
@@ -143,12 +143,13 @@ def rejected(
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
     caller = "tidegate.spark.rejected"
+    check_arguments(spark, query, inputs, None, caller)
     frames = _frames(inputs, caller)
     arguments = QueryArguments(
         query, inputs, [], event_ordering, compatibility_level, functions, input_limits, name="rejected"
     )
     job = _job(arguments, frames, caller)
-    bounds = Bounds.of(job.program, job.policy, time_of("start", start, caller), time_of("until", until, caller))
+    bounds = _bounds(job, start, until, caller)
     logs = open_logs_of(job, frames)
     try:
         timelines = timelines_of(logs, bounds, job.policy)
@@ -162,7 +163,19 @@ def _job(arguments: QueryArguments, frames: Mapping[str, EventsOfFrame], caller:
     inputs = arguments.inputs
     given = {name: one for name, one in inputs.items() if name.lower() not in frames}
     others = [name for name in inputs if name.lower() in frames]
-    return job_of(replace(arguments, inputs=given, other_inputs=others), caller)
+    job = job_of(replace(arguments, inputs=given, other_inputs=others), caller)
+    check_times(job, frames, caller)
+    return job
+
+
+def _bounds(job: Job, start: str | datetime | None, until: str | datetime | None, caller: str) -> Bounds:
+    first, end = time_of("start", start, caller), time_of("until", until, caller)
+    if first is not None and end is not None and end <= first:
+        raise JobError(
+            f"{caller}: until is {format_time(end)}, and start is {format_time(first)}: there is no time between; "
+            "results are from start on and before until"
+        )
+    return Bounds.of(job.program, job.policy, first, end)
 
 
 def _close(logs: Mapping[str, InputLog]) -> None:

@@ -329,7 +329,7 @@ class RowLayout:
         if column.null_count:
             raise InputError(
                 f"input '{self.input}': {column.null_count:,} of {len(rows):,} rows have no {_WORDS[name]}; leave them "
-                f"out, for example with df.where('{_WORDS[name].split()[-1]} IS NOT NULL')"
+                "out with df.where('… IS NOT NULL')"
             )
         whole: Int64Array = column.cast(pa.int64()).to_numpy()
         return whole

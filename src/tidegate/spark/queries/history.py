@@ -17,6 +17,7 @@ their rows are about in order, as in most tables of events, only parcels are exc
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,8 @@ from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
+
+_logger = logging.getLogger(__name__)
 
 BATCH_EVENTS = 65_536
 _TASKS_AT_ONCE = 16
@@ -211,14 +214,19 @@ def open_logs_of(job: Job, frames: Mapping[str, Any]) -> dict[str, InputLog]:
 def timelines_of(logs: Mapping[str, InputLog], bounds: Bounds, policy: Policy) -> list[LogTimeline]:
     """Return the timelines of logs as they are now, with the events that matter.
 
+    If none does, a warning says so: a time is wrong more often than a result is empty.
+
     Raises:
         InputError: a log cannot be reached.
     """
     found = []
     for name, log in logs.items():
-        own, ends = [], {}
+        own: list[LogTimeline] = []
+        ends: dict[str, PartitionEnd] = {}
+        count = 0
         for partition, end in log.ends().items():
             begin, stop = end.begin, end.end
+            count += stop - begin
             if bounds.arrived_from != NO_TIME:
                 begin = max(begin, log.first_at(partition, bounds.arrived_from))
             if bounds.arrived_before != END_OF_TIME and (cut := log.first_at(partition, bounds.arrived_before)) < stop:
@@ -226,6 +234,13 @@ def timelines_of(logs: Mapping[str, InputLog], bounds: Bounds, policy: Policy) -
             ranges = ((partition, log.range(partition, begin, stop)),) if begin < stop else ()
             own.append(LogTimeline((name, partition), ranges, end))
             ends[partition] = end
+        if count and not any(one.ranges for one in own):
+            _logger.warning(
+                "input '%s': none of its %s events arrived when it could matter for a result between start and until, "
+                "so nothing is read; check these times, which are UTC unless they have an offset",
+                name,
+                f"{count:,}",
+            )
         found += [_merged(name, log, own, ends)] if policy.merged else own
     return found
 

@@ -134,7 +134,7 @@ class ResultSchema:
 
     def _way_out(self, place: int | None = None, instead: str = "string") -> str:
         if self.declared:
-            return "Declare another type, CAST in the query, or pass output_error_policy='drop'"
+            return "Declare another type, or CAST in the query; sql(…) also takes output_error_policy='drop'"
         columns = [
             f"{_quoted(name)} {instead if number == place else shown}"
             for number, (name, shown) in enumerate(zip(self.names, self.shown, strict=True))

@@ -572,7 +572,7 @@ def _registration(node: syntax.Function) -> str:
     key = name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f"'{name}'"
     aggregate = ' and aggregate = "CLASS"' if node.key.startswith("uda.") else ""
     section = f'[functions.{key}] with module = "functions.py"{aggregate}'
-    return f"add {section} to the job file (of a project: to tidegate.toml)"
+    return f"add {section} to the job file (of a project: to tidegate.toml; of a Spark program: to functions=)"
 
 
 def resolve_type(context: Context, node: syntax.TypeName) -> Type:
