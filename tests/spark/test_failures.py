@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PythonException
 
 from tidegate.connectors.model.errors import UnavailableError
@@ -70,6 +70,7 @@ def test_what_died_can_be_tried_again(error: Exception, said: str) -> None:
         Py4JNetworkError("Answer from Java side is empty"),
         EOFError(),
         Py4JNetworkError("Error while sending or receiving"),
+        Py4JError("An error occurred while calling o28.setJobGroup"),
         of_java("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
         of_java("org.apache.spark.SparkException: Job 1 cancelled because SparkContext was shut down"),
     ],
@@ -79,6 +80,14 @@ def test_a_spark_that_has_stopped_is_one_line(error: Exception) -> None:
     assert isinstance(failure, UnavailableError)
     assert "Spark has stopped" in str(failure)
     assert "\n" not in str(failure)
+
+
+def test_an_answer_of_java_s_is_no_death() -> None:
+    failure = failure_of(
+        Py4JError("An error occurred while calling o28.getRate. Trace:\npy4j.Py4JException: no such method")
+    )
+    assert isinstance(failure, JobError)
+    assert not isinstance(failure, UnavailableError)
 
 
 def test_results_that_do_not_fit_the_driver_say_what_to_set() -> None:

@@ -21,6 +21,8 @@ FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 _GONE = re.compile(
     r"stopped SparkContext|SparkContext was shut ?down|SparkContext has been shutdown|Answer from Java side is empty"
     r"|Application has been killed|All masters are unresponsive"
+    # With no trace of Java there was no answer at all: Java died while it was asked.
+    r"|\AAn error occurred while calling \S+\Z"
 )
 _DIED = {
     re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back"): "a Python worker died",
