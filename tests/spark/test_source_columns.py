@@ -138,3 +138,17 @@ def test_heads_of_one_producer_are_compared_and_not_hashed(monkeypatch: pytest.M
             assert row["partitionKey"] == details.partition_key
             assert list(row["systemProperties"]) == list(details.system_properties.items())
     assert not hashed
+
+
+@pytest.mark.parametrize("runs", [1, 3, 40], ids=lambda runs: f"{runs} runs")
+def test_numbers_of_any_length_and_heads_without_properties_have_their_own_entries(runs: int) -> None:
+    """Runs of events with one head are copied at once; where runs are short, each entry is taken by itself."""
+    events = []
+    for n in range(1_200):
+        producer = n * runs // 1_200 % 3
+        annotations = (
+            {} if producer == 2 else {PRODUCER_ID: 5 + producer, PRODUCER_SEQUENCE_NUMBER: Int(95 + n), "a": ""}
+        )
+        events.append(encode_message(Message(message_annotations=annotations, body_kind="data", body=[b"body"])))
+    for row, event in zip(details_of(events), events, strict=True):
+        assert list(row["systemProperties"]) == list(decode(event)[1].system_properties.items())

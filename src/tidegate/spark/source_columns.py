@@ -8,6 +8,7 @@ without it, and the number is put back into the column.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,6 +32,7 @@ _NUMBER = bytes((0xA3, len(PRODUCER_SEQUENCE_NUMBER))) + PRODUCER_SEQUENCE_NUMBE
 _NUMBER_BYTES = 4
 _NO_NUMBER = np.int64(-(2**63))
 _MOST_PATTERNS = 4
+_MOST_RUNS = 16
 # Before a body of up to 255 bytes are 00 53 75 a0 and a byte of size, before a longer one 00 53 75 b0 and four.
 _LONG_BODY, _SHORT_BYTES, _LONG_BYTES = 0xB0, 5, 8
 
@@ -106,6 +108,10 @@ class _DistinctDetails:
             head, number_at = _pattern(rest[0].as_py())
             octets, of_length = _of_length(len(head), rest)
             alike = _rows_like(head, number_at, octets)
+            if len(octets) == count and alike.all():
+                # One producer has published all of them.
+                found_numbers = numbers if number_at is None else _numbers_at(octets, number_at)
+                return cls([_details_of_head(head)], np.zeros(count, dtype=np.int64), found_numbers)
             found = rows[of_length][alike]
             if not distinct and 4 * len(found) < count:
                 # There are many, such as one for each key.
@@ -113,7 +119,7 @@ class _DistinctDetails:
             places[found] = len(distinct)
             distinct.append(_details_of_head(head))
             if number_at is not None:
-                numbers[found] = octets[alike, number_at : number_at + _NUMBER_BYTES].copy().view(">i4")[:, 0]
+                numbers[found] = _numbers_at(octets[alike], number_at)
             rows = rows[places[rows] < 0]
             rest = heads.take(pa.array(rows)) if len(rows) else rest
         if len(rows):
@@ -144,6 +150,8 @@ class _DistinctDetails:
             return pa.MapArray.from_arrays(np.zeros(len(self.places) + 1, dtype=np.int32), nothing, nothing)
         if all(one is None for one in values):
             return pa.nulls(len(self.places), kind)
+        if len(values) == 1 and pa.types.is_map(kind):
+            return _repeated_map(dict(values[0]), len(self.places))
         return pa.array(values, kind).take(pa.array(self.places))
 
     def system_properties(self) -> pa.Array:
@@ -151,6 +159,12 @@ class _DistinctDetails:
         numbered = np.flatnonzero(self.numbers != _NO_NUMBER)
         if not len(numbered):
             return self.column(lambda one: list(one.system_properties.items()), _TEXT_MAP)
+        texts = pa.array(self.numbers).cast(pa.string())
+        # A run has one head, and numbers with as many digits.
+        digits = np.diff(_offsets(texts))
+        changes = np.flatnonzero((np.diff(self.places) != 0) | (np.diff(digits) != 0)) + 1
+        if len(changes) < _MOST_RUNS:
+            return self._system_properties_of_runs([0, *changes.tolist(), len(self.numbers)], texts)
         column = pa.array([list(one.system_properties.items()) for one in self.distinct], _TEXT_MAP)
         offsets_of_distinct = column.offsets.to_numpy()
         counts = np.diff(offsets_of_distinct)[self.places]
@@ -162,9 +176,60 @@ class _DistinctDetails:
         number_at = np.array([_place_of_number(one) for one in self.distinct], dtype=np.int32)
         places_of_numbers = offsets[numbered] + number_at[self.places[numbered]]
         items[places_of_numbers] = len(column.items) + np.arange(len(numbered), dtype=np.int32)
-        texts = pa.array(self.numbers[numbered]).cast(pa.string())
-        every = pa.concat_arrays([column.items, texts])
+        every = pa.concat_arrays([column.items, texts.take(pa.array(numbered))])
         return pa.MapArray.from_arrays(offsets, column.keys.take(pa.array(entries)), every.take(pa.array(items)))
+
+    def _system_properties_of_runs(self, bounds: list[int], texts: pa.Array) -> pa.Array:
+        """Return the same column for runs of events, each with one head and with numbers of the same length."""
+        runs = []
+        for first, stop in itertools.pairwise(bounds):
+            entries = self.distinct[self.places[first]].system_properties
+            of_run = None if self.numbers[first] == _NO_NUMBER else texts[first:stop]
+            runs.append(_repeated_map(entries, stop - first, of_run))
+        return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
+
+
+def _repeated_map(entries: dict[str, str], count: int, numbers: pa.Array | None = None) -> pa.Array:
+    """Return the same entries ``count`` times, as an array of maps.
+
+    Args:
+        entries: names and values.
+        count: how often.
+        numbers: texts of one length, the producer's number of each; None if ``entries`` has the only one.
+    """
+    names = [name.encode() for name in entries]
+    values = [value.encode() for value in entries.values()]
+    keys = _repeated_texts(names, count, np.frombuffer(b"".join(names) * count, dtype=np.uint8))
+    if numbers is None:
+        items = _repeated_texts(values, count, np.frombuffer(b"".join(values) * count, dtype=np.uint8))
+    else:
+        of_numbers = _offsets(numbers)
+        digits = int(of_numbers[1] - of_numbers[0])
+        place = list(entries).index(PRODUCER_SEQUENCE_NUMBER)
+        values[place] = bytes(digits)
+        octets = np.frombuffer(bytearray(b"".join(values) * count), dtype=np.uint8).reshape(count, -1)
+        at = sum(map(len, values[:place]))
+        text = np.frombuffer(numbers.buffers()[2], dtype=np.uint8)[of_numbers[0] : of_numbers[-1]]
+        octets[:, at : at + digits] = text.reshape(count, digits)
+        items = _repeated_texts(values, count, octets)
+    offsets = pa.array(len(names) * np.arange(count + 1, dtype=np.int32))
+    return pa.MapArray.from_arrays(offsets, keys, items)
+
+
+def _repeated_texts(texts: list[bytes], count: int, octets: npt.NDArray[np.uint8]) -> pa.Array:
+    """Return an array of texts with the lengths of ``texts``, ``count`` times over, whose bytes are given."""
+    starts = [0, *itertools.accumulate(len(text) for text in texts)]
+    size = starts.pop()
+    offsets = np.empty(count * len(texts) + 1, dtype=np.int32)
+    for place, start in enumerate(starts):
+        offsets[place : count * len(texts) : len(texts)] = start + size * np.arange(count, dtype=np.int32)
+    offsets[-1] = octets.size
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def _numbers_at(octets: npt.NDArray[np.uint8], number_at: int) -> npt.NDArray[np.int64]:
+    """Return the producer's number of each head, all of the same length."""
+    return octets[:, number_at : number_at + _NUMBER_BYTES].copy().view(">i4")[:, 0].astype(np.int64)
 
 
 def _place_of_number(of: Details) -> int:
@@ -200,9 +265,9 @@ def _rows_like(head: bytes, number_at: int | None, octets: npt.NDArray[np.uint8]
     return every
 
 
-def _offsets(heads: pa.Array) -> Int64Array:
-    """int64[n + 1]: where each head begins in its buffer, and where the last one ends."""
-    return np.frombuffer(heads.buffers()[1], dtype=np.int32, count=len(heads) + 1).astype(np.int64)
+def _offsets(texts: pa.Array) -> Int64Array:
+    """int64[n + 1]: where each text, or each head, begins in its buffer, and where the last one ends."""
+    return np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset :][: len(texts) + 1].astype(np.int64)
 
 
 def _without_numbers(heads: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:

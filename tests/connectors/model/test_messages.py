@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.amqp import Header, Message, Properties, Symbol, encode_message
-from tidegate.connectors.model.messages import Messages, bodies, details
+from tidegate.connectors.model.messages import Messages, bodies, body_spans, details
 
 text = st.text(max_size=12)
 sections = st.fixed_dictionaries(
@@ -84,3 +84,25 @@ def test_parts_are_the_same_messages(positions: list[str] | npt.NDArray[np.int64
     assert b"".join(part.buffer for part in parts) == whole.buffer
     assert [offset for part in parts for offset in part.offsets] == ["8", "9", "10", "11", "12", "13"]
     assert np.concatenate([part.sequence_numbers for part in parts]).tolist() == list(range(6))
+
+
+@given(messages=st.lists(st.tuples(sections, data, st.booleans()), min_size=1, max_size=30), cut=st.integers(0, 400))
+def test_bodies_are_found_without_the_decoder_and_never_beyond_the_end(
+    messages: list[tuple[dict[str, object], bytes, bool]], cut: int
+) -> None:
+    encoded = [
+        encode_message(Message(body_kind="data", body=[body], footer={Symbol("f"): 1} if footer else None, **head))
+        for head, body, footer in messages
+    ]
+    ends = np.cumsum([len(message) for message in encoded], dtype=np.int64)
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1]))
+    body_start, body_end = body_spans(b"".join(encoded), starts, ends)
+    joined = b"".join(encoded)
+    found = [joined[start:end] for start, end in zip(body_start.tolist(), body_end.tolist(), strict=True)]
+    assert found == [body for _, body, _ in messages]
+    # The last message may be cut off anywhere, also within the first eight bytes of a section.
+    short = max(int(starts[-1]), int(ends[-1]) - cut)
+    ends[-1] = short
+    body_start, body_end = body_spans(joined[:short], starts, ends)
+    assert (body_start[:-1] >= 0).all()
+    assert body_end[-1] <= short

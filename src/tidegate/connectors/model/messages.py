@@ -19,11 +19,12 @@ import numpy.typing as npt
 from tidegate.amqp.messages import parse_message
 from tidegate.client.event import NO_DETAILS, Delivery, Details, body_of, details_of
 
+_HEADER = 0x70
 _DATA = 0x75
 _FOOTER = 0x78
 # Header, delivery annotations, message annotations, properties, application properties may come before a body.
 _SECTIONS_BEFORE_A_BODY = 5
-_PADDING = bytes(16)
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,47 +123,87 @@ def body_spans(
     Returns:
         int64[n] and int64[n]; −1 for a message that needs the decoder.
     """
-    octets = np.frombuffer(buffer + _PADDING, dtype=np.uint8)
     body_start = np.full(len(ends), -1, dtype=np.int64)
     body_end = np.full(len(ends), -1, dtype=np.int64)
-    rows = np.arange(len(ends))
-    position = starts.copy()
+    rows, position = np.arange(len(ends)), starts
     for _ in range(_SECTIONS_BEFORE_A_BODY + 1):
-        described = (octets[position] == 0x00) & (octets[position + 1] == 0x53) & (position + 4 < ends[rows])
-        code = octets[position + 2]
-        constructor = octets[position + 3]
-        short = octets[position + 4].astype(np.int64)
-        long = _big_endian_32(octets, position + 4)
-
-        is_data = described & (code == _DATA)
-        for form, start, size in ((0xA0, position + 5, short), (0xB0, position + 8, long)):
-            here = is_data & (constructor == form)
-            stop = start + size
-            whole = here & (
-                (stop == ends[rows]) | ((stop < ends[rows]) & (octets[np.minimum(stop + 2, ends[rows])] == _FOOTER))
-            )
-            body_start[rows[whole]] = start[whole]
-            body_end[rows[whole]] = stop[whole]
-
-        before_body = described & (code >= 0x70) & (code < _DATA)
-        following = np.where(
-            (constructor == 0xC0) | (constructor == 0xC1),
-            position + 5 + short,
-            np.where((constructor == 0xD0) | (constructor == 0xD1), position + 8 + long, position + 4),
-        )
-        sized = np.isin(constructor, (0x45, 0xC0, 0xC1, 0xD0, 0xD1))
-        go_on = before_body & sized & (following < ends[rows])
-        rows, position = rows[go_on], following[go_on]
         if not len(rows):
             break
+        words = _words_at(buffer, position)
+        heads = words.astype(np.uint32)
+        # Nearly always, all messages are at the same kind of section.
+        alike = bool((heads == heads[0]).all())
+        following: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        for head in (int(heads[0]),) if alike else _SECTIONS:
+            section = _SECTIONS.get(head)
+            here = slice(None) if alike else np.flatnonzero(heads == head)
+            if section is None or not len(rows[here]):
+                continue
+            of_section, stop = rows[here], section.content_ends(position[here], words[here])
+            end = ends[of_section]
+            if section.is_body:
+                whole = stop == end
+                if not whole.all():
+                    whole |= (stop + 2 < end) & (_octets_at(buffer, np.minimum(stop + 2, end - 1)) == _FOOTER)
+                body_start[of_section[whole]] = position[here][whole] + section.content_at
+                body_end[of_section[whole]] = stop[whole]
+            else:
+                inside = stop < end
+                following.append((of_section[inside], stop[inside]))
+        if not following:
+            break
+        rows, position = (np.concatenate(parts) for parts in zip(*following, strict=True))
     return body_start, body_end
 
 
-def _big_endian_32(octets: npt.NDArray[np.uint8], position: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    value = octets[position].astype(np.int64)
-    for offset in (1, 2, 3):
-        value = (value << 8) | octets[position + offset]
-    return value
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A form that a section may have.
+
+    Attributes:
+        content_at: where its content begins, in bytes from the section's first.
+        size_bytes: how many bytes before that say how long the content is; 0, 1 or 4.
+        is_body: whether it is a data section.
+    """
+
+    content_at: int
+    size_bytes: int
+    is_body: bool
+
+    def content_ends(self, position: npt.NDArray[np.int64], words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Return where the contents of n sections end, given the first eight bytes of each."""
+        end = position + self.content_at
+        if self.size_bytes == 1:
+            end += ((words >> np.uint64(32)) & np.uint64(0xFF)).astype(np.int64)
+        elif self.size_bytes:
+            end += (words >> np.uint64(32)).astype(np.uint32).byteswap()
+        return end
+
+
+def _sections() -> dict[int, _Section]:
+    """Return the forms of sections by their first four bytes, as a little-endian number."""
+    empty, short, long = (4, 0), (5, 1), (8, 4)
+    lists = {0x45: empty, 0xC0: short, 0xC1: short, 0xD0: long, 0xD1: long}
+    found = {(_DATA, 0xA0): _Section(*short, is_body=True), (_DATA, 0xB0): _Section(*long, is_body=True)}
+    for code in range(_HEADER, _DATA):
+        found |= {(code, constructor): _Section(*form, is_body=False) for constructor, form in lists.items()}
+    return {int.from_bytes((0x00, 0x53, *key), "little"): section for key, section in found.items()}
+
+
+_SECTIONS = _sections()
+
+
+def _words_at(buffer: bytes, position: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return the eight bytes at each position, as little-endian numbers; bytes after the end are 0."""
+    if len(position) and int(position.max()) + _WORD_BYTES > len(buffer):
+        buffer += bytes(_WORD_BYTES)
+    count = max(0, len(buffer) - _WORD_BYTES + 1)
+    words: npt.NDArray[np.uint64] = np.ndarray((count,), dtype="<u8", buffer=buffer, strides=(1,))
+    return words[position]
+
+
+def _octets_at(buffer: bytes, position: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(buffer, dtype=np.uint8)[position]
 
 
 def _decoded_body(message: bytes) -> bytes:
