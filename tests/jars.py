@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.patience import PATIENCE_S
 from tests.programs import program
+from tidegate.spark import class_archive
 
 # Each Java of a test lives for seconds, so compiling well is time lost; this halves the processor time of Spark.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -30,14 +31,14 @@ def class_path(folder: Path) -> str:
 
 
 def with_classes(archive: Path) -> list[str]:
-    """Return the options that let Java take classes from an archive, unless it is of another Java or other jars."""
-    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
+    """Return the options that let Java take classes from an archive, if there is one."""
+    return class_archive.using(archive) if archive.exists() else []
 
 
 def keeping_classes(archive: Path) -> list[str]:
-    """Return the options that let Java write its classes to an archive as it ends."""
+    """Return the options that let Java write its classes to an archive, in place of an older one, as it ends."""
     archive.unlink(missing_ok=True)
-    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable"]
+    return class_archive.writing(archive)
 
 
 def java(*arguments: str) -> list[str]:
@@ -51,6 +52,8 @@ def start_spark_quickly() -> None:
     By the variables of Spark's own scripts, because Java reports those of its own on standard error.
     """
     options = " ".join([_SHORT_LIVED, *with_classes(ARCHIVE)])
+    # Tests leave nothing in the user's cache folder, and take nothing from it.
+    os.environ[class_archive.ARCHIVE_VARIABLE] = "off"
     os.environ["SPARK_LAUNCHER_OPTS"] = _SHORT_LIVED
     os.environ["SPARK_DAEMON_JAVA_OPTS"] = options
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} '-Dspark.executor.extraJavaOptions={options}'"

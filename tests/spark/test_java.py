@@ -13,6 +13,7 @@ from pyspark import SparkConf, SparkContext
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.spark import spark_context
+from tidegate.spark.class_archive import ARCHIVE_VARIABLE
 from tidegate.spark.java import can_pass, find_java, reason_of, start_java
 
 # A virtual machine without memory says so on its standard output.
@@ -79,6 +80,23 @@ def test_a_start_without_memory_is_tried_again(tmp_path: Path, monkeypatch: pyte
     assert "failed to map 520192 bytes" in said
     assert "hs_err" not in said
     assert (tmp_path / "starts").read_text().count("started") == 4
+
+
+@pytest.mark.usefixtures("no_gateway")
+def test_java_is_told_where_to_keep_its_classes_before_the_options_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = java_home(tmp_path, f'echo "$SPARK_SUBMIT_OPTS" > "{tmp_path}/options"; exit 1')
+    (home / "lib" / "server").mkdir(parents=True)
+    for path in (home / "release", home / "lib" / "server" / "classes.jsa"):
+        path.touch()
+    monkeypatch.delenv(ARCHIVE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Da=b")
+    refusal(home, tmp_path / "log", monkeypatch)
+    options = (tmp_path / "options").read_text().split()
+    assert options[0].startswith(f"-XX:ArchiveClassesAtExit={tmp_path}/cache/tidegate/spark-")
+    assert options[-1] == "-Da=b"
 
 
 @pytest.mark.usefixtures("no_gateway")

@@ -29,6 +29,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 
 from tidegate.job import JobError
+from tidegate.spark.class_archive import options_for
 
 # PySpark has no types for these.
 _home: Any = _find_spark_home
@@ -52,6 +53,8 @@ _IMPORTED = (
     "org.apache.spark.sql.hive.*",
     "scala.Tuple2",
 )
+# The first Java of a start lives for half a second, in which it prints the command of the second.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PAUSE_S = 1.0
 _LOOKED_AT_EVERY_S = 0.02
 _MOST_LINES = 3
@@ -168,9 +171,13 @@ def _launch(conf: SparkConf, output: BinaryIO) -> Any:
     try:
         written = folder / "connection"
         variables = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(written)}
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env={**os.environ, **variables}
-        )
+        environment = {"SPARK_LAUNCHER_OPTS": _SHORT_LIVED, **os.environ, **variables}
+        if options := options_for(Path(_home()), dict(conf.getAll()), os.environ):
+            # Before the user's own, which Java then prefers.
+            environment["SPARK_SUBMIT_OPTS"] = " ".join(
+                [*map(shlex.quote, options), os.environ.get("SPARK_SUBMIT_OPTS", "")]
+            )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)
         while not written.is_file():
             status = process.poll()
             if status is not None and not written.is_file():
