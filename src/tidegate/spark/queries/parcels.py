@@ -12,6 +12,7 @@ looks one batch ahead, a parcel advances its timeline to the arrival of the next
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import struct
 import sys
@@ -157,12 +158,16 @@ def parcels_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
 
 def rows_of_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a task makes; an error that its message explains loses the traceback, which Spark prints."""
-    if TaskContext.get() is not None and pa.default_memory_pool().backend_name != "system":
+    is_on_spark = TaskContext.get() is not None
+    if is_on_spark and pa.default_memory_pool().backend_name != "system":
         # What Arrow's own allocator returns between batches, the kernel clears anew: a fifth of the time of a task.
         pa.set_memory_pool(pa.system_memory_pool())
     try:
         yield from rows
     except JobError as error:
+        if is_on_spark:
+            # PySpark looks this up as it reports an error, which is the last that a worker does.
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise error.with_traceback(None) from None
 
 
