@@ -337,6 +337,7 @@ def job_results(
     return plain_rows([{**row, "at": at // TICKS_PER_MICROSECOND} for at, row in found if at < until])
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "seeds", [range(2), pytest.param(range(2, 2 + scaled(20)), marks=pytest.mark.soak)], ids=["some", "many"]
 )
