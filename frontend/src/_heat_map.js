@@ -58,7 +58,7 @@ export class HeatMap extends TimeChart {
     const shown = [this.data[0], this.data[0].map(() => null)];
     if (!this.plot) this.plot = new uPlot(this.options(), shown, this.place);
     else this.plot.setData(shown);
-    this.say();
+    this.say(this.plot.cursor);
     this.legend();
     this.describe();
   }
@@ -77,10 +77,8 @@ export class HeatMap extends TimeChart {
       hooks: {
         ...made.hooks,
         drawAxes: [(plot) => this.cells(plot)],
-        ready: [...made.hooks.ready, (plot) => {
-          plot.over.addEventListener("mousemove", () => this.say(plot.cursor));
-          plot.over.addEventListener("mouseleave", () => this.say());
-        }],
+        // Also when values have been added below a pointer that stands still.
+        setCursor: [(plot) => this.say(plot.cursor)],
       },
     };
   }
@@ -136,8 +134,8 @@ export class HeatMap extends TimeChart {
   }
 
   /** Say the value where the pointer is; without a pointer, the largest of the latest values. */
-  say(cursor = null) {
-    const row = cursor?.top >= 0 ? Math.floor(this.plot.posToVal(cursor.top, "y")) : -1;
+  say(cursor) {
+    const row = cursor.top >= 0 ? Math.floor(this.plot.posToVal(cursor.top, "y")) : -1;
     if (row >= 0 && row < this.names.length && cursor.idx != null) {
       this.says.textContent = `${this.names[row]}, ${moment(this.data[0][cursor.idx])}: ${this.what} ${withUnit(this.data[row + 1][cursor.idx], this.unit)}`;
       return;

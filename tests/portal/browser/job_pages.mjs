@@ -216,6 +216,12 @@ await visit.run("monitor", async (page, expect) => {
   const { width, height } = await first.locator(".u-over").boundingBox();
   await first.locator(".u-over").hover({ position: { x: width - 3, y: height * 0.75 } });
   await first.locator(".heat-value", { hasText: /^tolls\/1, .*: delay [\d.]+/ }).waitFor();
+  // It still does when more has come: a page that is seen again asks at once.
+  const asked = page.waitForResponse((response) => response.url().includes("/partitions.json"));
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await (await asked).finished();
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  expect((await first.locator(".heat-value").textContent()).startsWith("tolls/1, "), "the map says what is below a pointer that stands still");
   // The charts follow: samples are added.
   const samples = async () => (await (await page.request.get("/jobs/tolls-job/metrics.json?range=5m")).json()).times.length;
   const before = await samples();
