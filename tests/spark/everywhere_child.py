@@ -16,8 +16,10 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -53,6 +55,17 @@ def follow(spark: SparkSession, running: StreamingQuery, folder: str) -> None:
     running.stop()
 
 
+def to_the_end(start: Callable[[], StreamingQuery]) -> None:
+    """Run a query to its end, once more if Spark has given its planner's Python ten seconds to begin in vain."""
+    for may_try_again in (True, True, False):
+        try:
+            start().awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if not may_try_again or "Python worker failed to connect back" not in str(error):
+                raise
+
+
 if __name__ == "__main__":
     words, string, hub, *where = sys.argv[1:]
     what = words.split(",")
@@ -74,16 +87,15 @@ if __name__ == "__main__":
         print(sum(row.n for row in windows), len({row.k for row in windows}))
     with tempfile.TemporaryDirectory() as folder:
         if "source" in what:
-            query = (
+            source = (
                 spark.readStream.format("eventhubs")
                 .options(startingPosition="earliest", **options)
                 .load()
                 .writeStream.format("parquet")
                 .option("checkpointLocation", f"{folder}/checkpoint")
                 .trigger(availableNow=True)
-                .start(f"{folder}/events")
             )
-            query.awaitTermination()
+            to_the_end(lambda: source.start(f"{folder}/events"))
             passed_on = spark.read.parquet(f"{folder}/events")
             print(*passed_on.selectExpr("count(*)", "count(DISTINCT body)").collect()[0])
         counts = f"{folder}/counts"
