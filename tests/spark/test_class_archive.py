@@ -32,8 +32,8 @@ class Machine:
         return options_for(self.spark, conf or {}, {**self.environment, **environment})
 
     def path_written(self) -> Path:
-        """Return where Java is to write an archive."""
-        first = self.options()[0]
+        """Return where Java is to write an archive, once it has started here before."""
+        first = (self.options() or self.options())[0]
         assert first.startswith(WRITES)
         return Path(first.removeprefix(WRITES))
 
@@ -54,7 +54,36 @@ def test_what_one_java_has_written_the_next_uses(machine: Machine) -> None:
     written.write_bytes(MAGIC + b"classes")
     used = machine.used()
     assert used.read_bytes() == MAGIC + b"classes"
-    assert list(machine.cache.glob("tidegate/*")) == [used]
+    assert list(machine.cache.glob("tidegate/*.jsa")) == [used]
+
+
+def test_a_first_start_writes_nothing_since_there_may_be_no_other(machine: Machine) -> None:
+    assert machine.options() == []
+    assert machine.options()[0].startswith(WRITES)
+    # Another Java has not started here yet.
+    (machine.java / "release").write_text("21")
+    assert machine.options() == []
+
+
+def test_archives_that_nothing_has_used_for_months_are_deleted(machine: Machine) -> None:
+    machine.path_written().write_bytes(MAGIC)
+    old = machine.used()
+    (machine.java / "release").write_text("21")
+    long_ago = time.time() - 100 * 86_400
+    os.utime(old, (long_ago, long_ago))
+    assert machine.options() == []
+    assert old.exists()
+    machine.options()
+    assert not old.exists()
+
+
+def test_an_archive_in_use_is_no_old_one(machine: Machine) -> None:
+    machine.path_written().write_bytes(MAGIC)
+    used = machine.used()
+    long_ago = time.time() - 100 * 86_400
+    os.utime(used, (long_ago, long_ago))
+    machine.used()
+    assert time.time() - used.stat().st_mtime < 86_400
 
 
 def test_jobs_that_write_at_the_same_time_leave_one_archive(machine: Machine) -> None:
@@ -63,7 +92,7 @@ def test_jobs_that_write_at_the_same_time_leave_one_archive(machine: Machine) ->
     for number, path in enumerate(written):
         path.write_bytes(MAGIC + bytes([number]))
     assert machine.used().read_bytes() in (MAGIC + b"\0", MAGIC + b"\1")
-    assert len(list(machine.cache.glob("tidegate/*"))) == 1
+    assert len(list(machine.cache.glob("tidegate/*.jsa"))) == 1
 
 
 def test_an_archive_that_is_still_written_is_not_used_and_later_deleted(machine: Machine) -> None:
@@ -101,6 +130,7 @@ def test_another_java_or_another_spark_has_another_archive(machine: Machine, cha
     ],
 )
 def test_java_is_left_alone_where_the_environment_decides(machine: Machine, name: str, value: str) -> None:
+    machine.path_written()
     if name == "PATH":
         del machine.environment["JAVA_HOME"]
     assert machine.options(**{name: value}) == []
@@ -116,15 +146,18 @@ def test_java_is_left_alone_where_the_environment_decides(machine: Machine, name
     ],
 )
 def test_java_is_left_alone_where_properties_decide(machine: Machine, name: str, value: str) -> None:
+    machine.path_written()
     assert machine.options({name: value}) == []
 
 
 def test_other_options_of_the_user_do_not_matter(machine: Machine) -> None:
+    machine.path_written()
     assert machine.options({"spark.driver.extraJavaOptions": "-Duser.timezone=UTC -Xlog:gc"}) != []
 
 
 def test_java_is_left_alone_where_no_archive_can_be_kept(machine: Machine) -> None:
     machine.cache.write_text("not a folder")
+    assert machine.options() == []
     assert machine.options() == []
 
 
@@ -136,11 +169,13 @@ def test_an_archive_that_others_may_write_is_not_used(machine: Machine) -> None:
 
 
 def test_java_without_classes_of_its_own_is_left_alone(machine: Machine) -> None:
+    machine.path_written()
     (machine.java / "lib" / "server" / "classes.jsa").unlink()
     assert machine.options() == []
 
 
 def test_spark_with_a_folder_of_settings_is_left_alone(machine: Machine) -> None:
+    machine.path_written()
     (machine.spark / "conf").mkdir()
     (machine.spark / "conf" / "spark-defaults.conf").write_text("spark.driver.memory 2g")
     assert machine.options() == []

@@ -2,8 +2,11 @@
 
 Java spends most of a start on loading and checking some ten thousand classes. HotSpot can write the classes of a
 process to a file as it ends, and map them from there in later ones (JEP 350, "Dynamic CDS Archives"; Java 13 and
-later). The first job of a user leaves such an archive in the user's cache folder. It is named after what it was made
-of: the Java, the PySpark and its jars. Java itself compares these again, and does without an archive that does not fit.
+later). It is named after what it was made of: the Java, the PySpark and its jars. Java itself compares these again, and
+does without an archive that does not fit.
+
+Writing costs more than one start saves. So a first start only leaves a mark in the cache folder, and the next one that
+finds it writes the archive. Where the folder does not outlive a job, as in CI, nothing is ever written.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ ARCHIVE_VARIABLE = "TIDEGATE_CLASS_ARCHIVE"
 """The environment variable that is ``off`` where Java is to start without an archive, and to write none."""
 
 _UNFINISHED = ".new"
+_MARK = ".started"
 _LEFT_AFTER_S = 3600.0
+_UNUSED_AFTER_S = 60 * 86_400.0
 _MAGIC_BYTES = 4
 
 # Unified logging would report on standard output each time an archive does not fit; what else it warns of stays.
@@ -59,7 +64,8 @@ def options_for(spark_home: Path, conf: Mapping[str, str], environment: Mapping[
         conf: the driver's Spark properties.
 
     Returns:
-        No options if the user has turned archives off or sets options that conflict, or if none can be kept.
+        No options if the user has turned archives off or sets options that conflict, if none can be kept, or if Java
+        starts here for the first time.
     """
     if environment.get(ARCHIVE_VARIABLE, "").lower() == "off" or not _is_plain(spark_home, conf, environment):
         return []
@@ -72,9 +78,14 @@ def options_for(spark_home: Path, conf: Mapping[str, str], environment: Mapping[
         archive = folder / f"spark-{_digest(java, spark_home)}.jsa"
         _finish(archive)
         if archive.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(archive)
             return using(archive) if os.access(archive, os.R_OK) else []
-        if not os.access(folder, os.W_OK):
+        mark = archive.with_suffix(_MARK)
+        if not mark.is_file() or not os.access(folder, os.W_OK):
+            mark.touch()
             return []
+        _delete_unused(folder)
         return writing(archive.with_name(f"{archive.stem}.{uuid.uuid4().hex}{_UNFINISHED}"))
     except OSError:
         return []
@@ -140,6 +151,14 @@ def _finish(archive: Path) -> None:
             if _is_whole(path):
                 path.replace(archive)
             elif time.time() - path.stat().st_mtime > _LEFT_AFTER_S:
+                path.unlink()
+
+
+def _delete_unused(folder: Path) -> None:
+    """Delete what other versions of Java and Spark have left, and what nothing has used for months."""
+    for path in folder.glob("spark-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _UNUSED_AFTER_S:
                 path.unlink()
 
 
