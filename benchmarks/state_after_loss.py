@@ -102,10 +102,10 @@ class Runs:
         with open_run(self.job) as opened, contextlib.ExitStack() as started:
             places = in_this_process(self.job.policy)
             if self.master is not None:
-                from tidegate.spark.run import SparkPlaces
+                from tidegate.spark.run import SparkPlacements
 
                 wanted = SparkSettings(master=self.master, placement=WhereRun.SPARK)
-                spark = SparkPlaces(self.job, opened, wanted, started, lambda address: None)
+                spark = SparkPlacements(self.job, opened, wanted, started, lambda address: None)
                 places, settings = spark.of_run(), replace(settings, parallelism=spark.parallelism)
             watch.began = time.perf_counter()
             with contextlib.suppress(Died):

@@ -381,7 +381,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "spark/streaming/result_tables",
     ),
     "tests/spark/test_run.py": (
-        "spark/places",
+        "spark/stages",
         "spark/runner",
     ),
 }

@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, Place, ShardName, StateLost
+from tidegate.job.runtime.placement import Outcome, ShardName, StateLocation, StateLost
 from tidegate.job.runtime.rebuilding import to_the_end, with_those_below
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.shards import ShardInput, deliveries_of_task, new_shard, preview_shard, run_shard
@@ -40,8 +40,8 @@ class ShardsHere:
         self.shard_steps = 0
 
     @property
-    def place(self) -> Place:
-        return Place("shards here", self._sharding.shards)
+    def location(self) -> StateLocation:
+        return StateLocation("shards here", self._sharding.shards)
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         results: list[RangeResult] = []

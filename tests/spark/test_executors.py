@@ -22,8 +22,8 @@ from tidegate.connectors.model.retry_policy import WaitingNotice, WaitOver
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, _problem_here, shards_for
 from tidegate.spark.options import Options
-from tidegate.spark.places import TaskPlace
 from tidegate.spark.source_reader import EventHubsReader
+from tidegate.spark.stages import TaskStage
 from tidegate.spark.step import _of_tasks
 
 OPTIONS = {"connectionString": "Endpoint=sb://h;SharedAccessKeyName=n;SharedAccessKey=SECRET", "eventHub": "e"}
@@ -79,7 +79,7 @@ def test_a_job_asks_before_its_first_step(there: bool) -> None:
 @pytest.mark.parametrize("version", [None, "other"])
 def test_an_executor_that_joins_later_is_asked_before_it_takes_part(tmp_path: Path, version: str | None) -> None:
     """A step's function carries the question with it."""
-    content = cloudpickle.dumps(_of_tasks(TaskPlace(None, [], {})))
+    content = cloudpickle.dumps(_of_tasks(TaskStage(None, [], {})))
     folders = [] if version is None else [other_version(tmp_path)]
     code, said = elsewhere(content, *folders)
     assert code != 0

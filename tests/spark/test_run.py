@@ -30,7 +30,7 @@ from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.job.run.placement_policy import RunLocation
 from tidegate.server import BackgroundServer
 from tidegate.spark import run, run_job_on_spark
-from tidegate.spark.places import Answer
+from tidegate.spark.stages import Answer
 from tidegate.spark.step import rehearse, warm_up
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]

@@ -26,10 +26,10 @@ from tidegate.job.run.journal import Journal
 from tidegate.ordering import NO_TIME, read_from
 from tidegate.spark.queries.frame_events import EventsOfFrame, RowLayout, columns_for, described, for_runs
 from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
-from tidegate.spark.queries.frame_runs import RUNS, RunsPlace
+from tidegate.spark.queries.frame_runs import RUNS, RunsStage
 from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.streaming.causes import cause_of
-from tidegate.spark.streaming.frame_log import SEGMENTS, FrameLog, Segment, SegmentsPlace
+from tidegate.spark.streaming.frame_log import SEGMENTS, FrameLog, Segment, SegmentsStage
 from tidegate.spark.streaming.parts import parallelism
 
 _FOLDER = "frames"
@@ -243,11 +243,11 @@ class _Plan:
         """
         count = parallelism(rows.sparkSession)
         if self.order is None:
-            rows = rows.mapInArrow(RunsPlace(self.layout, labels(count)), RUNS)
+            rows = rows.mapInArrow(RunsStage(self.layout, labels(count)), RUNS)
             rows = rows.repartition(count, "label").sortWithinPartitions(*ORDER_OF_RUNS)
         else:
             rows = rows.repartition("partition").sortWithinPartitions("partition", *self.order)
-        place = SegmentsPlace(self.layout, self.kept, str(log.folder), batch, self.order is None)
+        place = SegmentsStage(self.layout, self.kept, str(log.folder), batch, self.order is None)
         log.add(batch, [Segment(*row) for row in rows.mapInArrow(place, SEGMENTS).collect()], complete=complete)
 
 

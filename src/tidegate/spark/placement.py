@@ -22,7 +22,7 @@ from tidegate.engine import FunctionCalls, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, Place, ShardName, WorkersLost
+from tidegate.job.runtime.placement import Outcome, ShardName, StateLocation, WorkersLost
 from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.task import Task
 from tidegate.job.runtime.writers import Stretches, in_order
@@ -30,20 +30,20 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.executors import shards_for
 from tidegate.spark.failures import FAILURES
-from tidegate.spark.places import (
-    Answer,
-    ForgettingPlace,
-    JobOnShards,
-    LookingPlace,
-    RestoringPlace,
-    SealingPlace,
-    WholeStepPlace,
-    Writing,
-)
 from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.rebuilding import RebuildingShards, check
 from tidegate.spark.shared_folder import SharedFolder
+from tidegate.spark.stages import (
+    Answer,
+    ForgettingStage,
+    JobOnShards,
+    LookingStage,
+    RestoringStage,
+    SealingStage,
+    WholeStepStage,
+    Writing,
+)
 from tidegate.spark.step import (
     anchor,
     at_shards,
@@ -182,7 +182,7 @@ class SparkPlacement:
         """Give each of so many shards an executor, with an empty state."""
         own, settings = self._program, self._settings
         sharding = Sharding.of(own, shards, secrets.randbits(64))
-        self._place = Place(settings.master, shards, shared=bool(self._owner))
+        self._location = StateLocation(settings.master, shards, shared=bool(self._owner))
         self._run = f"{self._owner or 'run'}_{uuid.uuid4().hex}"
         shared_program = SharedProgram.of(own, self._owner)
         self._job = JobOnShards(self._run, shared_program, self._policy, sharding, (), shared=settings.shared)
@@ -192,7 +192,7 @@ class SparkPlacement:
     def _anchor(self) -> DataFrame:
         """Return the anchor of the shards, made when it is first needed: small steps on this machine do without."""
         if self._anchored is None:
-            spark, shards = self._spark, self._place.shards
+            spark, shards = self._spark, self._location.shards
             of_shards = labels(shards)
 
             def anchored() -> DataFrame:
@@ -212,8 +212,8 @@ class SparkPlacement:
         return PublishedFile.of(self._folder, value)
 
     @property
-    def place(self) -> Place:
-        return self._place
+    def location(self) -> StateLocation:
+        return self._location
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """Run the tasks of a step, and the shards after them.
@@ -238,7 +238,7 @@ class SparkPlacement:
         complete = Completeness.least(report.complete for report in reports)
         whole = merged_results((rows for report in reports for rows in report.rows), self._outputs)
         written = in_order((answer.written for answer in answers), self._outputs)
-        encoded = [replace(rows, elsewhere=Elsewhere(self._place.shards, self._work)) for rows in written]
+        encoded = [replace(rows, elsewhere=Elsewhere(self._location.shards, self._work)) for rows in written]
         self._parts = {piece.path for rows in encoded for piece in rows.pieces if piece.path is not None}
         self._rows = sum(map(len, encoded)) + sum(len(rows) for rows in whole if rows.output in self._encoders)
         self._complete, self._ran_at = complete, time.monotonic()
@@ -267,7 +267,7 @@ class SparkPlacement:
     ) -> list[Answer]:
         """Take a step in the shape of its size."""
         spark, single, version = self._spark, self._single, self._version
-        what = f"step {version + 1}, {events:,} events in {len(tasks)} tasks, {self._place.shards} shards"
+        what = f"step {version + 1}, {events:,} events in {len(tasks)} tasks, {self._location.shards} shards"
         found: list[Answer]
         settings = self._settings
         is_first = not version and self._anchored is None
@@ -275,7 +275,7 @@ class SparkPlacement:
         is_small = single is not None and is_small and self._state_bytes <= SMALL_STATE_BYTES
         writing = None if is_small and is_first else self._writing(events)
         if single is not None and is_small and writing is None:
-            whole = WholeStepPlace(self._job, tasks, published, order, version)
+            whole = WholeStepStage(self._job, tasks, published, order, version)
             found = self._call(what, lambda: whole_step(single, whole))
         else:
             anchored = self._anchor()
@@ -327,7 +327,7 @@ class SparkPlacement:
     def idle_executors(self, sealed: bool) -> int:
         executors = self._settings.executors() if self._homes else 0
         if executors and sealed:
-            shards, wanted = self._place.shards, shards_for(self._spark.sparkContext.defaultParallelism)
+            shards, wanted = self._location.shards, shards_for(self._spark.sparkContext.defaultParallelism)
             executors = min(executors, shards) if _are_enough(shards, wanted) else 0
         return max(0, executors - len(self._homes))
 
@@ -354,14 +354,14 @@ class SparkPlacement:
         if not version:
             return SealedState(sharding.shards, sharding.seed, version)
         anchored = self._anchor()
-        place = SealingPlace(self._job, folder, version)
-        found = self._call(f"seal of step {version}", lambda: at_shards(anchored, place))
+        stage = SealingStage(self._job, folder, version)
+        found = self._call(f"seal of step {version}", lambda: at_shards(anchored, stage))
         check(found)
         return SealedState(sharding.shards, sharding.seed, version, _sealed_files(found))
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         """Have every executor copy the states of its shards from a folder. Raises SealUnusable."""
-        now = self._place.shards
+        now = self._location.shards
         if sealed.shards is None or (
             sealed.shards != now and not (self._settings.may_differ and _are_enough(sealed.shards, now))
         ):
@@ -371,10 +371,10 @@ class SparkPlacement:
             self._call("anchor of shards", self._release)
             self._place_shards(sealed.shards)
         anchored = self._anchor()
-        job = replace(self._job, sharding=Sharding.of(self._program, self._place.shards, sealed.seed))
+        job = replace(self._job, sharding=Sharding.of(self._program, self._location.shards, sealed.seed))
         if sealed.version:
-            place = RestoringPlace(job, folder, sealed)
-            found = self._call("sealed state", lambda: at_shards(anchored, place))
+            stage = RestoringStage(job, folder, sealed)
+            found = self._call("sealed state", lambda: at_shards(anchored, stage))
             for answer in found:
                 if answer.problem is not None:
                     raise SealUnusable(answer.problem)
@@ -398,7 +398,7 @@ class SparkPlacement:
 
     def spread(self) -> int | None:
         """Anchor the shards anew; those that move take their states along."""
-        shards, spark = self._place.shards, self._spark
+        shards, spark = self._location.shards, self._spark
         wanted = shards_for(spark.sparkContext.defaultParallelism) if self._settings.may_differ else shards
         before = self._anchored
         if before is None or len(self._homes) >= shards or not _are_enough(shards, wanted):
@@ -418,28 +418,28 @@ class SparkPlacement:
     def _move_states(self, before: DataFrame, after: DataFrame) -> int:
         """Copy the states of shards that another anchor puts elsewhere, and return how many bytes that were."""
         version, sharding = self._version, self._job.sharding
-        looking = LookingPlace(self._job, version)
+        looking = LookingStage(self._job, version)
         there: list[Answer] = self._call("shards that move", lambda: at_shards(after, looking))
         moving = replace(self._job, only=frozenset(one for answer in there for one in answer.lost))
         if not moving.only:
             return 0
         folder = SealFolder(self._folder.with_name(f"move-{uuid.uuid4().hex}"))
         try:
-            leaving = SealingPlace(moving, folder, version)
+            leaving = SealingStage(moving, folder, version)
             left: list[Answer] = self._call("shards that move", lambda: at_shards(before, leaving))
             check(left)
             sealed = SealedState(sharding.shards, sharding.seed, version, _sealed_files(left))
-            arriving = RestoringPlace(moving, folder, sealed)
+            arriving = RestoringStage(moving, folder, sealed)
             _check_disks(self._call("shards that move", lambda: at_shards(after, arriving)))
         finally:
             folder.delete()
         homes = frozenset((int(name.split("-")[1]), answer.home) for answer in left for name in answer.sealed)
-        self._call("shards that have moved", lambda: at_shards(before, ForgettingPlace(moving, homes)))
+        self._call("shards that have moved", lambda: at_shards(before, ForgettingStage(moving, homes)))
         return sealed.bytes
 
     def rebuilding(self, lost: Collection[ShardName]) -> RebuildingShards | None:
         """Return how lost shards are computed again; None if no shard is left, as all may as well be placed anew."""
-        if not lost or {shard for _, shard in lost} == set(range(self._place.shards)):
+        if not lost or {shard for _, shard in lost} == set(range(self._location.shards)):
             return None
         anchored = self._anchor()
         return RebuildingShards(
@@ -448,7 +448,7 @@ class SparkPlacement:
             self._job,
             self._version,
             frozenset(lost),
-            self._place,
+            self._location,
             self._call,
             self._new_carries(),
         )

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.engine import Program, ResultRows
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, Place, ShardName, StateLost, WorkersLost
+from tidegate.job.runtime.placement import Outcome, ShardName, StateLocation, StateLost, WorkersLost
 from tidegate.job.runtime.rebuilding import to_the_end, with_those_below
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.task import Task
 from tidegate.spark.failures import FAILURES
-from tidegate.spark.places import AdoptingPlace, Answer, JobOnShards, RestoringPlace
 from tidegate.spark.queries.shared_query import SharedProgram
+from tidegate.spark.stages import AdoptingStage, Answer, JobOnShards, RestoringStage
 from tidegate.spark.step import at_shards, clean, step
 
 
@@ -38,7 +38,7 @@ class RebuildingShards:
         job: JobOnShards,
         version: int,
         lost: frozenset[ShardName],
-        place: Place,
+        location: StateLocation,
         call: Callable[[str, Callable[[], Any]], Any],
         carries: SentCarries | None,
     ) -> None:
@@ -56,9 +56,9 @@ class RebuildingShards:
         self._lost = lost
         self._call = call
         self._carries = carries
-        self._job = replace(job, run=f"{job.run}_{uuid.uuid4().hex}", only=with_those_below(lost, place.shards))
+        self._job = replace(job, run=f"{job.run}_{uuid.uuid4().hex}", only=with_those_below(lost, location.shards))
         self._version = 0
-        self.place = place
+        self.location = location
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """Run a step of the lost shards. What it emits has been emitted before."""
@@ -84,15 +84,15 @@ class RebuildingShards:
         if (sealed.shards, sealed.seed) != (sharding.shards, sharding.seed):
             raise SealUnusable("the other shards divide keys otherwise")
         if sealed.version:
-            place = RestoringPlace(self._job, folder, sealed)
-            for answer in self._call("sealed state of lost shards", lambda: at_shards(self._anchored, place)):
+            stage = RestoringStage(self._job, folder, sealed)
+            for answer in self._call("sealed state of lost shards", lambda: at_shards(self._anchored, stage)):
                 if answer.problem is not None:
                     raise SealUnusable(answer.problem)
         self._version = sealed.version
 
     def adopt(self) -> None:
-        place = AdoptingPlace(self._job, self._version, self._whole, self._whole_version, self._lost)
-        check(self._call(f"{len(self._lost)} lost shards", lambda: at_shards(self._anchored, place)))
+        stage = AdoptingStage(self._job, self._version, self._whole, self._whole_version, self._lost)
+        check(self._call(f"{len(self._lost)} lost shards", lambda: at_shards(self._anchored, stage)))
 
     def close(self) -> None:
         """Delete what has not been adopted."""

@@ -26,7 +26,7 @@ from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, Wh
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.placement_policy import BeginHere, PlacementPolicy, RunLocation
 from tidegate.job.run.progress_report import StepTimes
-from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.run import Observer, Placements, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.run.seal_schedule import is_worthwhile
 from tidegate.job.run.status import note_waiting
 from tidegate.job.runtime.emission import StepOrder
@@ -92,15 +92,15 @@ def run_job_on_spark(
             progress=on_progress,
         )
         try:
-            places = SparkPlaces(job, opened, wanted, started, on_spark_ui, notice, is_open_ended=is_open_ended)
-            settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
-            return run_steps(opened, places.of_run(), settings, hooks)
+            placements = SparkPlacements(job, opened, wanted, started, on_spark_ui, notice, is_open_ended=is_open_ended)
+            settings = RunSettings(until, until_caught_up, max_events_per_step, placements.parallelism)
+            return run_steps(opened, placements.of_run(), settings, hooks)
         except (Py4JError, PySparkException) as error:
             # Java may die while it is asked for no more than the number of its cores.
             raise failure_of(error) from error
 
 
-class SparkPlaces:
+class SparkPlacements:
     """Where a job runs; Spark is started when it is first needed, and stopped with the run."""
 
     def __init__(
@@ -137,8 +137,8 @@ class SparkPlaces:
                 self._context()
         self.parallelism = self._cores()
 
-    def of_run(self) -> Places:
-        """Return the places between which the settings allow the run to move."""
+    def of_run(self) -> Placements:
+        """Return the placements between which the settings allow the run to move."""
         here = in_this_process(self._job.policy)
         match self._wanted.where:
             case WhereRun.PROCESS:
@@ -146,11 +146,11 @@ class SparkPlaces:
             case WhereRun.SPARK if self._starting is not None:
                 starting, policy = self._starting, self._job.policy
                 begin = BeginHere(starting.is_up)
-                return Places(lambda program: starting.here(program, policy), self._on_spark, begin, self._cores)
+                return Placements(lambda program: starting.here(program, policy), self._on_spark, begin, self._cores)
             case WhereRun.SPARK:
-                return Places(here.here, self._on_spark, parallelism=self._cores, why=self._wanted.why)
+                return Placements(here.here, self._on_spark, parallelism=self._cores, why=self._wanted.why)
             case WhereRun.AUTO:
-                return Places(here.here, self._on_spark, PlacementPolicy(), self._cores)
+                return Placements(here.here, self._on_spark, PlacementPolicy(), self._cores)
 
     def _on_spark(self, program: Program) -> Placement:
         session = self._context()

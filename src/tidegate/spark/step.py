@@ -5,16 +5,16 @@
     range(tasks) ──mapInArrow──▶ (shard, blob) ──┘
 
 - *Tasks* read ranges of the log, decode, stamp, evaluate what follows from one event, and pre-aggregate
-  (`places.TaskPlace`). Each sends one blob to every shard.
+  (`stages.TaskStage`). Each sends one blob to every shard.
 - *Shards* hold the state of windows, joins and functions of earlier rows for their share of the keys
-  (`places.ShardPlace`). They find out by themselves how far the watermark has come, as it travels in the blobs.
+  (`stages.ShardStage`). They find out by themselves how far the watermark has come, as it travels in the blobs.
 - The *anchor* is a row for each shard, in a cached DataFrame that is partitioned by shard. Because it is cogrouped with
   blobs, Spark schedules a shard where its row is cached, which is where its state is. The anchor comes first: Spark
-  looks for a place in the order of the sides, and prefers for blobs any host that has some of them. For the same reason
+  looks for a stage in the order of the sides, and prefers for blobs any host that has some of them. For the same reason
   the anchor's own rows come from a task on every core: those of one task would all be cached on the host of that task.
 - Operators with other keys than those below them make another level: another cogroup in the same job.
 - A *small* step on a master of this machine is one task, which runs the tasks and then the shards
-  (`places.WholeStepPlace`): the states are files that every worker of this machine finds. Either shape leaves the same
+  (`stages.WholeStepStage`): the states are files that every worker of this machine finds. Either shape leaves the same
   states, so each step takes the shape of its size.
 
 Spark places, shuffles, retries and scales. It sees only blobs, so a plan is made in milliseconds, and it is the same
@@ -39,27 +39,27 @@ from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.task import Task
 from tidegate.ordering import Policy
 from tidegate.spark.executors import ReachesExecutors
-from tidegate.spark.places import (
+from tidegate.spark.queries.shared_query import SharedProgram
+from tidegate.spark.stages import (
     SCHEMA,
-    AdoptingPlace,
+    AdoptingStage,
     Answer,
-    CleaningPlace,
-    ForgettingPlace,
+    CleaningStage,
+    ForgettingStage,
     JobOnShards,
-    LookingPlace,
-    PreviewPlace,
-    RehearsalPlace,
-    RestoringPlace,
-    SealingPlace,
-    ShardPlace,
-    TaskPlace,
-    WholeStepPlace,
-    WorkPlace,
-    WriterPlace,
+    LookingStage,
+    PreviewStage,
+    RehearsalStage,
+    RestoringStage,
+    SealingStage,
+    ShardStage,
+    TaskStage,
+    WholeStepStage,
+    WorkStage,
+    WriterStage,
     Writing,
     loaded,
 )
-from tidegate.spark.queries.shared_query import SharedProgram
 
 _WARM_ROUNDS = 3
 
@@ -125,12 +125,12 @@ def step(
         writing: how executors write the results; None if the driver gets the rows.
     """
     count = max(1, len(tasks))
-    rows = spark.range(0, count, 1, count).mapInArrow(_of_tasks(TaskPlace(job, tasks, published)), SCHEMA)
+    rows = spark.range(0, count, 1, count).mapInArrow(_of_tasks(TaskStage(job, tasks, published)), SCHEMA)
     for level in range(job.levels):
-        place = ShardPlace(job, order, level, version, writing)
-        rows = _at_anchor(anchored, rows, place)
+        stage = ShardStage(job, order, level, version, writing)
+        rows = _at_anchor(anchored, rows, stage)
     if writing is not None:
-        writer = WriterPlace(job, writing)
+        writer = WriterStage(job, writing)
         rows = _at_anchor(anchored, rows, writer)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
@@ -168,27 +168,27 @@ def rehearse(
     own = program.sharded()
     blobs = [pickle.dumps(task, protocol=5) for task in tasks]
     job = JobOnShards("rehearsal", SharedProgram.of(own), policy, Sharding.of(own, shards, secrets.randbits(64)), ())
-    place = RehearsalPlace(WholeStepPlace(job, blobs, {}, order, 0))
+    stage = RehearsalStage(WholeStepStage(job, blobs, {}, order, 0))
     answers: list[Answer] = []
     for _ in range(_WARM_ROUNDS):
-        found = context.parallelize(range(cores), cores).mapPartitions(place).collect()
+        found = context.parallelize(range(cores), cores).mapPartitions(stage).collect()
         answers = [answer for blob in found for answer in pickle.loads(blob)]
     return answers
 
 
-def whole_step(single: RDD[Any], place: WholeStepPlace) -> list[Answer]:
+def whole_step(single: RDD[Any], stage: WholeStepStage) -> list[Answer]:
     """Take a small step in one task, and return what tasks and shards answer.
 
     Args:
         single: has one partition. Without a DataFrame, nothing has to be planned.
     """
-    return [answer for blob in single.mapPartitions(place).collect() for answer in pickle.loads(blob)]
+    return [answer for blob in single.mapPartitions(stage).collect() for answer in pickle.loads(blob)]
 
 
 def work(spark: SparkSession, works: Sequence[Callable[[], Any]]) -> list[Any]:
     """Call functions on executors, each in a task of its own, and return what they return in their order."""
-    place = WorkPlace([pickle.dumps(one, protocol=5) for one in works])
-    rows = spark.range(0, len(works), 1, len(works)).mapInArrow(_of_tasks(place), SCHEMA).toArrow()
+    stage = WorkStage([pickle.dumps(one, protocol=5) for one in works])
+    rows = spark.range(0, len(works), 1, len(works)).mapInArrow(_of_tasks(stage), SCHEMA).toArrow()
     found = zip(rows.column("shard").to_pylist(), rows.column("blob"), strict=True)
     return [pickle.loads(blob.as_buffer()) for _, blob in sorted(found, key=lambda one: one[0])]
 
@@ -196,19 +196,19 @@ def work(spark: SparkSession, works: Sequence[Callable[[], Any]]) -> list[Any]:
 def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: int) -> list[Answer]:
     """Return what shards would emit if no further event came, as `Answer.preview`, or that a state is lost."""
     shards = anchored.groupBy("shard")
-    rows = shards.applyInArrow(_alone(PreviewPlace(job, order, 0, version)), SCHEMA)
+    rows = shards.applyInArrow(_alone(PreviewStage(job, order, 0, version)), SCHEMA)
     for level in range(1, job.sharding.levels):
-        place = PreviewPlace(job, order, level, version)
-        rows = _at_anchor(anchored, rows, place)
+        stage = PreviewStage(job, order, level, version)
+        rows = _at_anchor(anchored, rows, stage)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
-AtShard = SealingPlace | RestoringPlace | AdoptingPlace | LookingPlace | ForgettingPlace
+AtShard = SealingStage | RestoringStage | AdoptingStage | LookingStage | ForgettingStage
 
 
-def at_shards(anchored: DataFrame, place: AtShard) -> list[Answer]:
+def at_shards(anchored: DataFrame, stage: AtShard) -> list[Answer]:
     """Do something with the states of shards where they are, and return what the shards answer."""
-    rows = anchored.groupBy("shard").applyInArrow(_alone(place), SCHEMA)
+    rows = anchored.groupBy("shard").applyInArrow(_alone(stage), SCHEMA)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
@@ -216,43 +216,43 @@ def clean(anchored: DataFrame | None, single: RDD[Any] | None, job: JobOnShards)
     """Delete the states of a run on all executors, of which there is one if they were never anchored."""
     if anchored is None:
         if single is not None:
-            single.mapPartitions(CleaningPlace(job).of_machine).collect()
+            single.mapPartitions(CleaningStage(job).of_machine).collect()
         return
-    anchored.groupBy("shard").applyInArrow(_alone(CleaningPlace(job)), SCHEMA).count()
+    anchored.groupBy("shard").applyInArrow(_alone(CleaningStage(job)), SCHEMA).count()
 
 
 class _Sent(ReachesExecutors):
-    """A place on its way to an executor, which may have joined since the versions were compared."""
+    """A stage on its way to an executor, which may have joined since the versions were compared."""
 
-    def __init__(self, place: Callable[..., Any]) -> None:
-        self.place = place
+    def __init__(self, stage: Callable[..., Any]) -> None:
+        self.stage = stage
 
 
-def _of_tasks(place: TaskPlace | WorkPlace) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    sent = _Sent(place)
+def _of_tasks(stage: TaskStage | WorkStage) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    sent = _Sent(stage)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from sent.place(batches)
+        yield from sent.stage(batches)
 
     return run
 
 
-def _at_anchor(anchored: DataFrame, rows: DataFrame, place: ShardPlace | WriterPlace | PreviewPlace) -> DataFrame:
-    """Return what a place makes of the blobs for each shard, where the shard is anchored."""
-    carried = _Sent(place)
+def _at_anchor(anchored: DataFrame, rows: DataFrame, stage: ShardStage | WriterStage | PreviewStage) -> DataFrame:
+    """Return what a stage makes of the blobs for each shard, where the shard is anchored."""
+    carried = _Sent(stage)
 
     # PySpark counts the parameters of a function, and takes those of a method for one more.
     def run(key: Any, anchored: pa.Table, sent: pa.Table) -> pa.Table:
-        return carried.place(key, sent, anchored)
+        return carried.stage(key, sent, anchored)
 
     return anchored.groupBy("shard").cogroup(rows.groupBy("shard")).applyInArrow(run, SCHEMA)
 
 
-def _alone(place: PreviewPlace | AtShard | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
-    carried = _Sent(place)
+def _alone(stage: PreviewStage | AtShard | CleaningStage) -> Callable[[Any, pa.Table], pa.Table]:
+    carried = _Sent(stage)
 
     def run(key: Any, anchored: pa.Table) -> pa.Table:
-        return carried.place(key, anchored)
+        return carried.stage(key, anchored)
 
     return run
 

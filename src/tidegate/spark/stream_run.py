@@ -18,7 +18,7 @@ from tidegate.job import Job
 from tidegate.job.config.spark_settings import WhereRun
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.placement_policy import PlacementPolicy
-from tidegate.job.run.run import Places, RunHooks, RunSettings, StepReport, in_this_process, run_steps
+from tidegate.job.run.run import Placements, RunHooks, RunSettings, StepReport, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import check_executors, executors_for_shards, shards_for
 from tidegate.spark.frame_inputs import frame_rows_of
@@ -193,7 +193,7 @@ class StreamRun:
         self._shared = SharedFolder.of(folder)
         check_shared(self._session, self._shared, lambda call: readable(lambda: self._thread.call(call)))
 
-    def _places(self, opened: OpenRun) -> Places:
+    def _places(self, opened: OpenRun) -> Placements:
         encoders = dict(opened.encoders)
         for name, table in self._tables.items():
             table.on_known = functools.partial(self._note_columns, encoders, name)
@@ -202,7 +202,7 @@ class StreamRun:
             return here
         policy = PlacementPolicy() if self._settings.where is WhereRun.AUTO else None
         cores = functools.partial(parallelism, self._spark)
-        return Places(here.here, lambda program: self._placement(program, opened, encoders), policy, cores)
+        return Placements(here.here, lambda program: self._placement(program, opened, encoders), policy, cores)
 
     def _note_columns(self, encoders: dict[str, Encoder], output: str, as_table: AsTable) -> None:
         """Let executors encode the rows of an output from the next step on, now that its columns are known."""

@@ -17,7 +17,7 @@ from tidegate.engine import Program, ResultRows, Vector
 from tidegate.job import load_job
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.opening import OpenRun, open_run
-from tidegate.job.run.run import Places, RunHooks, RunSettings, run_steps
+from tidegate.job.run.run import Placements, RunHooks, RunSettings, run_steps
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import Outcome
 from tidegate.job.runtime.task import Task
@@ -53,7 +53,7 @@ def in_merge_order(rows: ResultRows) -> ResultRows:
 
 def run_on_executors(path: Path, seed: int, events: int) -> None:
     with open_run(load_job(path)) as opened_run:
-        places = Places(lambda program: Encoding(program, opened_run, seed))
+        places = Placements(lambda program: Encoding(program, opened_run, seed))
         run_steps(opened_run, places, RunSettings(max_events_per_step=events), RunHooks())
 
 

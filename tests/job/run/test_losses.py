@@ -21,7 +21,7 @@ from tidegate.job.run import run as run_module
 from tidegate.job.run.losses import Losses, RecoveryCost
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.placement_policy import RunLocation
-from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.run import Placements, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import Outcome, Placement, ShardName, StateLost, WorkersLost
 from tidegate.job.runtime.step import TimelineState
@@ -110,7 +110,7 @@ def run_losing(
 
     with open_run(job) as opened:
         hooks = RunHooks(notice=notices.append, placed=placed)
-        summary = run_steps(opened, Places(placement), RunSettings(max_events_per_step=23), hooks)
+        summary = run_steps(opened, Placements(placement), RunSettings(max_events_per_step=23), hooks)
     return summary, notices
 
 
@@ -160,7 +160,7 @@ def test_a_lost_shard_is_computed_again_and_no_other(tmp_path: Path, query: str,
     notices: list[str] = []
     with open_run(job) as opened:
         hooks = RunHooks(notice=notices.append)
-        lost = run_steps(opened, Places(placement), RunSettings(max_events_per_step=23), hooks)
+        lost = run_steps(opened, Placements(placement), RunSettings(max_events_per_step=23), hooks)
     assert files_of(path.parent) == files_of(tmp_path / "whole")
     assert lost.totals == whole.totals
     # The run did not begin again, and of the lowest level only the lost shard did.

@@ -16,7 +16,7 @@ from tidegate.job import load_job
 from tidegate.job.run import run as run_module
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.placement_policy import RebalancePolicy, RunLocation
-from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.run import Placements, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.runtime.placement import Placement
 
 
@@ -114,11 +114,11 @@ def test_a_run_that_spreads_computes_the_same_bytes_with_more_tasks(
         with_shards, executors = executors, executors + 1
         return Joined(program, job.policy, with_shards, lambda: min(executors, 4) - with_shards)
 
-    places = Places(in_this_process(job.policy).here, joined, parallelism=lambda: executors)
+    places = Placements(in_this_process(job.policy).here, joined, parallelism=lambda: executors)
     with open_run(job) as opened:
         hooks = RunHooks(placed=placed.append)
         found = run_steps(opened, places, RunSettings(max_events_per_step=90), hooks)
-    assert [where.place.shards for where in placed] == [1, 2, 3, 4]
+    assert [where.location.shards for where in placed] == [1, 2, 3, 4]
     assert {where.why for where in placed[1:]} == {"an executor has joined"}
     assert found.totals == summary.totals
     for file in expected.parent.glob("*.jsonl"):
@@ -173,7 +173,7 @@ def test_shards_that_move_with_their_states_cost_no_event(
 
     with open_run(job) as opened:
         hooks = RunHooks(notice=notices.append, observers=[lambda step, *others: events.append(step.events)])
-        run_steps(opened, Places(placement), RunSettings(max_events_per_step=90), hooks)
+        run_steps(opened, Placements(placement), RunSettings(max_events_per_step=90), hooks)
     assert sum(events) == 300
     assert [placed.has_moved for placed in placements] == [True]
     assert sum(notice.startswith(said) for notice in notices) == 1

@@ -19,7 +19,7 @@ from tidegate.client.producer import OutgoingEvent, Producer
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job, run_job
 from tidegate.job.run.journal import Journal
-from tidegate.job.run.run import Ending, Places, in_this_process
+from tidegate.job.run.run import Ending, Placements, in_this_process
 from tidegate.ordering import format_time, parse_time
 from tidegate.server import BackgroundServer
 
@@ -335,7 +335,7 @@ def test_what_more_cores_would_not_make_faster_is_said_before_a_job_starts_on_sp
     here = in_this_process(job.policy)
     notices: list[str] = []
     at_first_step: list[int] = []
-    places = Places(here.here, here.here, parallelism=lambda: cores)
+    places = Placements(here.here, here.here, parallelism=lambda: cores)
     run_job(
         job,
         places,

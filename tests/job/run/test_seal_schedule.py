@@ -18,7 +18,7 @@ from tidegate.job import load_job
 from tidegate.job.run import run as run_module
 from tidegate.job.run.losses import Losses
 from tidegate.job.run.opening import open_run
-from tidegate.job.run.run import Places, RunHooks, RunSettings, run_steps
+from tidegate.job.run.run import Placements, RunHooks, RunSettings, run_steps
 from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
 from tidegate.job.runtime import seals
 from tidegate.job.runtime.emission import StepOrder
@@ -68,9 +68,11 @@ class Run:
         self.path, self.notices, self.events = path, list[str](), 0
         monkeypatch.setattr(run_module, "Losses", lambda: Losses(sleep=lambda seconds: None))
 
-    def go(self, places: Places | None = None, steps: int = 1_000) -> None:
+    def go(self, places: Placements | None = None, steps: int = 1_000) -> None:
         job = load_job(self.path)
-        here = Places(lambda program: DriverPlacement(program, job.policy, lambda own: local_runner(own, job.policy)))
+        here = Placements(
+            lambda program: DriverPlacement(program, job.policy, lambda own: local_runner(own, job.policy))
+        )
         left = iter(range(steps))
 
         def note(step: Step, *others: object) -> None:
@@ -145,7 +147,7 @@ def test_a_lost_shard_costs_what_was_read_since_the_seal(tmp_path: Path, monkeyp
 
     LosingOnce.left = [28, 33]
     run = Run(tmp_path / "lost" / "job.toml", monkeypatch)
-    run.go(Places(placement))
+    run.go(Placements(placement))
     assert sum("is gone" in notice for notice in run.notices) == 2
     assert run.again[0] <= A_STEP
     assert run.again[1] is not None

@@ -19,7 +19,7 @@ from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
-from tidegate.job.runtime.placement import DriverPlacement, Place, Placement
+from tidegate.job.runtime.placement import DriverPlacement, Placement, StateLocation
 from tidegate.job.runtime.sealing import SealSlower, SealUnusable
 from tidegate.job.runtime.seals import FOLDER, RecoveryCosts, Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Stepper, StepSettings
@@ -209,7 +209,7 @@ def test_what_was_measured_is_decided_as_it_was_quicker(
     master: str | None, seal_mb: float, events: int, microseconds: float, is_used: bool
 ) -> None:
     """Runs of `benchmarks.state_after_loss`; the last one stands for an hour of a busy hub."""
-    costs = RecoveryCosts.of(microseconds / 1e6, int(seal_mb * 2**20), events, Place(master))
+    costs = RecoveryCosts.of(microseconds / 1e6, int(seal_mb * 2**20), events, StateLocation(master))
     assert (costs.seal_s <= costs.log_s) == is_used
 
 

@@ -25,7 +25,7 @@ from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Format
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.ordering import Action, Carry, Policy
-from tidegate.spark.queries.file_parts import PartPlace, SummaryPlace, chunks_of, own_policy, parts_of, places_for
+from tidegate.spark.queries.file_parts import PartStage, SummaryStage, chunks_of, own_policy, parts_of, stages_for
 from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
 from tidegate.spark.queries.parcels import Parcel, parcels_in
@@ -113,7 +113,7 @@ def written(folder: Path, tables: Iterator[pa.Table], group_rows: int, layout: R
     return footers_of(paths, tuple(FileColumn(alias, name, TYPES[name]) for alias, name in names.items()))
 
 
-def results_of(summaries: SummaryPlace, parts: PartPlace) -> Rows:
+def results_of(summaries: SummaryStage, parts: PartStage) -> Rows:
     """The results, in this process."""
     numbers = pa.record_batch({"id": pa.array(range(len(parts.parts)), pa.int64())})
     sent = pa.Table.from_batches(summaries(iter([numbers])))
@@ -121,13 +121,13 @@ def results_of(summaries: SummaryPlace, parts: PartPlace) -> Rows:
     return results_in(parts, parcels)
 
 
-def results_without_exchange(summaries: SummaryPlace, parts: PartPlace) -> Rows:
+def results_without_exchange(summaries: SummaryStage, parts: PartStage) -> Rows:
     """The same, with tasks that sum up the other parts themselves."""
     numbers = pa.record_batch({"id": pa.array(range(len(parts.parts)), pa.int64())})
     return results_in(parts, list(parcels_in(replace(parts, summaries=summaries)(iter([numbers])))))
 
 
-def results_in(parts: PartPlace, parcels: list[Parcel]) -> Rows:
+def results_in(parts: PartStage, parcels: list[Parcel]) -> Rows:
     found = []
     for inbox in shuffled(parcels).values():
         for rows, _ in ShardRun(parts.query, 0, inbox[0].shard).run(inbox):
@@ -165,7 +165,7 @@ def test_parts_give_what_whole_timelines_give(
         program = prepared(query).sharded()
         sharding = Sharding.of(program, 2)
         on_shards = QueryOnShards(SharedProgram.of(program), policy, sharding, parcel_events=dice.choice([5, 1000]))
-        places = places_for(layout, files, on_shards, "i", dice.randint(1, 5))
+        places = stages_for(layout, files, on_shards, "i", dice.randint(1, 5))
         assert places is not None
         wanted = expected(query, policy, table, layout)
         assert results_of(*places) == wanted, f"seed {seed}"
@@ -192,7 +192,7 @@ def test_texts_of_which_few_are_distinct_stay_numbers_of_a_dictionary_until_they
     as_texts = replace(files, columns=tuple(replace(column, repetitive=False) for column in files.columns))
     found = []
     for given in (files, as_texts):
-        places = places_for(NUMBERED, given, on_shards, "i", 2)
+        places = stages_for(NUMBERED, given, on_shards, "i", 2)
         assert places is not None
         found.append(results_of(*places))
     assert found[0] == found[1]
@@ -290,7 +290,7 @@ def test_parts_are_summed_up_by_their_ends_where_these_decide(
             policy = replace(policy, early_ticks=None)
         program = prepared(dice.choice(QUERIES)).sharded()
         query = QueryOnShards(SharedProgram.of(program), policy, Sharding.of(program, 1))
-        places = places_for(layout, replace(files, columns=files.columns[:4]), query, "i", dice.randint(2, 4))
+        places = stages_for(layout, replace(files, columns=files.columns[:4]), query, "i", dice.randint(2, 4))
         assert places is not None
         summaries, parts = places
         assert summaries.times.bounded is not None

@@ -17,7 +17,7 @@ from tidegate.engine import JSON, Format
 from tidegate.ordering import TICKS_PER_SECOND
 from tidegate.spark.queries import frame_runs
 from tidegate.spark.queries.frame_events import RowLayout
-from tidegate.spark.queries.frame_runs import ORDER, RunsPlace, SortedRows, merged_runs, runs_of
+from tidegate.spark.queries.frame_runs import ORDER, RunsStage, SortedRows, merged_runs, runs_of
 
 NUMBERED = RowLayout("input", None, True, (), JSON, (), order=("number",))
 BY_CONTENT = RowLayout("input", ("x", "y"), False, (), Format("parquet"), (), order=("arrival", "field0", "field1"))
@@ -34,7 +34,7 @@ def batches(rows: pa.Table, cut: int) -> Iterator[pa.RecordBatch]:
 
 def shuffled(layout: RowLayout, tasks: list[pa.Table], cut: int, most_rows: int) -> list[tuple[str, pa.Table]]:
     """Return what the merge of the runs of some tasks yields; Spark would sort them."""
-    place = RunsPlace(layout, (0, 1))
+    place = RunsStage(layout, (0, 1))
     runs = []
     for number, task in enumerate(tasks):
         for batch in place(batches(task, cut)):
@@ -139,7 +139,7 @@ def test_a_row_without_a_number_is_an_error() -> None:
 
 def test_a_large_run_travels_in_rows_that_are_not() -> None:
     rows = pa.table({"number": pa.array(range(3), pa.int64()), "body": [b"x" * 100_000] * 3})
-    sent = list(RunsPlace(NUMBERED, (7,))(iter(rows.to_batches())))
+    sent = list(RunsStage(NUMBERED, (7,))(iter(rows.to_batches())))
     assert max(len(blob) for batch in sent for blob in batch.column("blob").to_pylist()) <= 32_768
     assert {label for batch in sent for label in batch.column("label").to_pylist()} == {7}
     ((_, back),) = merged_runs(iter(sent), NUMBERED)

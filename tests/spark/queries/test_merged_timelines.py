@@ -38,7 +38,7 @@ from tidegate.spark.queries.arguments import QueryArguments, job_of
 from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import SortedRows
 from tidegate.spark.queries.history import Bounds, parcels_of
-from tidegate.spark.queries.merged_timelines import ORDER, ArrivalsPlace, MergedPlace, PartitionRun, runs_of_logs
+from tidegate.spark.queries.merged_timelines import ORDER, ArrivalsStage, MergedStage, PartitionRun, runs_of_logs
 from tidegate.spark.queries.parcels import Parcel, parcels_in
 from tidegate.spark.queries.sampling import HeldLog
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
@@ -88,7 +88,7 @@ def rows_of_frames(
     parcels: list[Parcel] = []
     for name, partitions in inputs.items():
         layout = layout_of(name)
-        place = ArrivalsPlace(SortedRows(layout, False, bounds.arrived_from, bounds.arrived_before))
+        place = ArrivalsStage(SortedRows(layout, False, bounds.arrived_from, bounds.arrived_before))
         batches = [
             batch.append_column("partition", pa.array([partition] * len(batch)))
             for partition, rows in partitions.items()
@@ -99,7 +99,7 @@ def rows_of_frames(
         ordered = pa.Table.from_batches(runs, runs[0].schema) if runs else pa.table({})
         ordered = ordered.sort_by([(column, "ascending") for column in ORDER]) if runs else ordered
         parcels += parcels_in(
-            MergedPlace(query, name, layout, parcels_of)(iter(ordered.to_batches(max_chunksize=dice.randint(1, 9))))
+            MergedStage(query, name, layout, parcels_of)(iter(ordered.to_batches(max_chunksize=dice.randint(1, 9))))
         )
     return rows_of_parcels(query, parcels)
 
@@ -212,7 +212,7 @@ def test_a_clock_that_was_set_back_does_not_put_an_event_before_those_of_its_par
             "body": [b"{}"] * 4,
         }
     )
-    place = ArrivalsPlace(SortedRows(layout, in_runs=False))
+    place = ArrivalsStage(SortedRows(layout, in_runs=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merged_timelines, "_FEWEST_ROWS", 1)
         patch.setattr(merged_timelines, "_RUN_ROWS", 1)

@@ -15,8 +15,8 @@ from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.engine import Format
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND
 from tidegate.spark.queries.frame_events import RowLayout
-from tidegate.spark.queries.frame_runs import RunsPlace
-from tidegate.spark.streaming.frame_log import ONLY_PARTITION, FrameLog, Segment, SegmentsPlace
+from tidegate.spark.queries.frame_runs import RunsStage
+from tidegate.spark.streaming.frame_log import ONLY_PARTITION, FrameLog, Segment, SegmentsStage
 
 LAYOUT = RowLayout("i", None, True, (), Format("json"), (), ordered=True, order=("number",))
 COUNTED = replace(LAYOUT, numbered=False)
@@ -35,9 +35,9 @@ def segments_of(
             "body": pa.array([b"%d" % number for number in numbers], pa.binary()),
         }
     )
-    runs = pa.Table.from_batches([*RunsPlace(LAYOUT, (0,))(iter([batch_of_rows]))])
+    runs = pa.Table.from_batches([*RunsStage(LAYOUT, (0,))(iter([batch_of_rows]))])
     ordered = runs.sort_by([("partition", "ascending"), ("first", "ascending")])
-    found = SegmentsPlace(LAYOUT, kept, str(log.folder), batch, True)(iter(ordered.to_batches()))
+    found = SegmentsStage(LAYOUT, kept, str(log.folder), batch, True)(iter(ordered.to_batches()))
     return [Segment(*row.values()) for one in found for row in one.to_pylist()]
 
 

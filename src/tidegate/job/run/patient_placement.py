@@ -12,7 +12,7 @@ from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.engine import Program, ResultRows
 from tidegate.job.run.deaths import Deaths
 from tidegate.job.runtime.emission import StepOrder
-from tidegate.job.runtime.placement import Outcome, Place, Placement, Rebuilding, ShardName
+from tidegate.job.runtime.placement import Outcome, Placement, Rebuilding, ShardName, StateLocation
 from tidegate.job.runtime.sealing import SealedState, SealFolder
 from tidegate.job.runtime.task import Task
 
@@ -26,8 +26,8 @@ class PatientPlacement:
         self._deaths = deaths
 
     @property
-    def place(self) -> Place:
-        return self._placement.place
+    def location(self) -> StateLocation:
+        return self._placement.location
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         names = dict.fromkeys(one.input for task in tasks for one in task.ranges)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tidegate.job.run.seal_schedule import SealNote
-from tidegate.job.runtime.placement import Place
+from tidegate.job.runtime.placement import StateLocation
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import format_time
 
@@ -42,7 +42,7 @@ class RunLocation:
         sealed: the last seal of its state; None if it has taken none.
     """
 
-    place: Place
+    location: StateLocation
     since: int
     why: str
     moves: int = 0
@@ -54,10 +54,10 @@ class RunLocation:
     def as_json(self) -> dict[str, Any]:
         """Return it as `status.json` and the management API have it."""
         return {
-            "where": "process" if self.place.master is None else "spark",
-            "master": self.place.master,
-            "shards": self.place.shards,
-            "shared": self.place.shared,
+            "where": "process" if self.location.master is None else "spark",
+            "master": self.location.master,
+            "shards": self.location.shards,
+            "shared": self.location.shared,
             "since": format_time(self.since),
             "why": self.why,
             "moves": self.moves,
@@ -68,11 +68,11 @@ class RunLocation:
         }
 
     def __str__(self) -> str:
-        if self.place.master is None:
+        if self.location.master is None:
             return f"the job runs in this process: {self.why}"
-        shards = "1 shard" if self.place.shards == 1 else f"{self.place.shards:,} shards"
-        shared = ", shared with other jobs" if self.place.shared else ""
-        return f"the job runs on Spark ({self.place.master}{shared}, {shards}): {self.why}"
+        shards = "1 shard" if self.location.shards == 1 else f"{self.location.shards:,} shards"
+        shared = ", shared with other jobs" if self.location.shared else ""
+        return f"the job runs on Spark ({self.location.master}{shared}, {shards}): {self.why}"
 
 
 Clock = Callable[[], float]

@@ -80,7 +80,7 @@ class ProgressReport:
                 {
                     "operatorName": "keyedSide",
                     "memoryUsedBytes": step.state_bytes or 0,
-                    "numStateStoreInstances": where.place.shards,
+                    "numStateStoreInstances": where.location.shards,
                 }
             ],
             "sources": [_source(name, states, gap_ns, spent_ns) for name, states in sorted(by_input.items())],

@@ -49,7 +49,7 @@ PlacementFor = Callable[[Program], Placement]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Placements:
     """Where a run may be placed.
 
     Attributes:
@@ -159,7 +159,7 @@ class RunHooks:
 
 def run_job(
     job: Job,
-    places: Places | Runner | None = None,
+    placements: Placements | Runner | None = None,
     *,
     start: int | None = None,
     until: int = END_OF_TIME,
@@ -175,7 +175,7 @@ def run_job(
     """Run a job until it is stopped or reaches an end that was set; `open_run` and `run_steps` in one call.
 
     Args:
-        places: where it runs; a runner of tasks alone: everything else in this process, as it all is by default.
+        placements: where it runs; a runner of tasks alone: everything else in this process, as it all is by default.
         start, accept_missing, notice: see `open_run`.
         until, until_caught_up, max_events_per_step, parallelism: see `RunSettings`.
         on_step, observers, should_stop: see `RunHooks`.
@@ -186,23 +186,23 @@ def run_job(
     settings = RunSettings(until, until_caught_up, max_events_per_step, parallelism)
     hooks = RunHooks(on_step or (lambda report: None), observers, should_stop, notice=notice)
     with open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened:
-        return run_steps(opened, places or in_this_process(job.policy), settings, hooks)
+        return run_steps(opened, placements or in_this_process(job.policy), settings, hooks)
 
 
-def in_this_process(policy: Policy) -> Places:
+def in_this_process(policy: Policy) -> Placements:
     """Return what places the tasks and the keyed side of a run in this process."""
-    return Places(lambda program: DriverPlacement(program, policy, lambda own: local_runner(own, policy)))
+    return Placements(lambda program: DriverPlacement(program, policy, lambda own: local_runner(own, policy)))
 
 
-def _places(given: Places | Runner, policy: Policy) -> Places:
-    if isinstance(given, Places):
+def _placements(given: Placements | Runner, policy: Policy) -> Placements:
+    if isinstance(given, Placements):
         return given
-    return Places(lambda program: DriverPlacement(program, policy, lambda _: given))
+    return Placements(lambda program: DriverPlacement(program, policy, lambda _: given))
 
 
 def run_steps(
     opened: OpenRun,
-    places: Places | Runner,
+    placements: Placements | Runner,
     settings: RunSettings,
     hooks: RunHooks,
 ) -> RunSummary:
@@ -211,7 +211,7 @@ def run_steps(
     Raises:
         JobError: an input or output fails.
     """
-    return _Run(opened, _places(places, opened.job.policy), settings, hooks).run()
+    return _Run(opened, _placements(placements, opened.job.policy), settings, hooks).run()
 
 
 class _Run:
@@ -220,7 +220,7 @@ class _Run:
     def __init__(
         self,
         opened: OpenRun,
-        places: Places,
+        placements: Placements,
         settings: RunSettings,
         hooks: RunHooks,
     ) -> None:
@@ -234,7 +234,7 @@ class _Run:
         self._side_outputs = opened.side_outputs
         self._reading = opened.reading
         self._deaths = opened.deaths
-        self._places = places
+        self._placements = placements
         self._placement: Placement | None = None
         self._losses = Losses()
         self._recovery = RecoveryCost()
@@ -248,10 +248,10 @@ class _Run:
         self._may_rebalance = self._seals.is_on or not is_worthwhile(job.program, job.policy)
         self._say_what_one_shard_computes(job)
         self._stepper = self._new_stepper(progress)
-        why = places.why
-        if places.placement_policy is not None:
-            why = places.placement_policy.begin(self._stepper.backlog())
-            if places.placement_policy.on_spark:
+        why = placements.why
+        if placements.placement_policy is not None:
+            why = placements.placement_policy.begin(self._stepper.backlog())
+            if placements.placement_policy.on_spark:
                 self._stepper = self._new_stepper(progress)
         self._where = self._note_place(why)
         kinds = {name: section.type for name, section in job.definition.outputs.items()}
@@ -368,7 +368,7 @@ class _Run:
         self._status.place(self._where)
 
     def _move_if_it_pays(self, step: Step) -> bool:
-        policy = self._places.placement_policy
+        policy = self._placements.placement_policy
         why = None if policy is None or step.complete else policy.should_move(step)
         if policy is None or why is None:
             return False
@@ -412,9 +412,8 @@ class _Run:
         """Tell everybody where the run is from now on."""
         assert self._placement is not None
         cost, sealed = self._recovery, self._seals.last
-        where = RunLocation(
-            self._placement.place, _now_ticks(), why, self._moves, self._losses.total, cost.events, cost.seconds, sealed
-        )
+        location, losses = self._placement.location, self._losses.total
+        where = RunLocation(location, _now_ticks(), why, self._moves, losses, cost.events, cost.seconds, sealed)
         self._status.place(where)
         self._hooks.placed(where)
         return where
@@ -524,7 +523,7 @@ class _Run:
         return stepper
 
     def _step_settings(self) -> StepSettings:
-        parallelism = self._places.parallelism() if self._places.parallelism else self._settings.parallelism
+        parallelism = self._placements.parallelism() if self._placements.parallelism else self._settings.parallelism
         return StepSettings(self._most_events, parallelism=parallelism, counted=self._counted)
 
     def _new_placement(self, reached: tuple[int, ...]) -> PatientPlacement:
@@ -536,15 +535,14 @@ class _Run:
                 self._losses.note(lost, reached)
 
     def _placement_for(self) -> PlacementFor:
-        places = self._places
-        on_spark = places.on_spark is not None and (places.placement_policy is None or places.placement_policy.on_spark)
-        return places.on_spark if on_spark and places.on_spark is not None else places.here
+        here, on_spark, policy = self._placements.here, self._placements.on_spark, self._placements.placement_policy
+        return here if on_spark is None or (policy is not None and not policy.on_spark) else on_spark
 
     def _say_what_one_shard_computes(self, job: Job) -> None:
         """Say before the job starts which operators more cores of Spark would not make faster."""
-        places = self._places
-        cores = places.parallelism() if places.parallelism else self._settings.parallelism
-        if places.on_spark is not None and (job.definition.spark.shards or cores) > 1:
+        placements = self._placements
+        cores = placements.parallelism() if placements.parallelism else self._settings.parallelism
+        if placements.on_spark is not None and (job.definition.spark.shards or cores) > 1:
             self._warn(unspread(job.program.query))
 
     def _warn(self, warnings: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ class WorkersLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StateLocation:
     """Where the keyed side of a run is.
 
     Attributes:
@@ -123,7 +123,7 @@ class Placement(Protocol):
     """Runs the tasks and the keyed side of a run's steps."""
 
     @property
-    def place(self) -> Place:
+    def location(self) -> StateLocation:
         """Where that is."""
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
@@ -215,8 +215,8 @@ class DriverPlacement:
         self._version = 0
 
     @property
-    def place(self) -> Place:
-        return Place()
+    def location(self) -> StateLocation:
+        return StateLocation()
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         self._keyed.know_timelines(order.timelines)

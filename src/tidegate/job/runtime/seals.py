@@ -27,7 +27,7 @@ from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import InputLog, PartitionEnd, last_arrival
 from tidegate.connectors.model.state_file import read_state, write_state
 from tidegate.engine import Program
-from tidegate.job.runtime.placement import Place, Placement
+from tidegate.job.runtime.placement import Placement, StateLocation
 from tidegate.job.runtime.sealing import UNREADABLE, SealedFile, SealedState, SealFolder, SealSlower, SealUnusable
 from tidegate.job.runtime.step import SealedStepper, Stepper
 from tidegate.job.runtime.timelines import Timeline, first_to_read
@@ -68,7 +68,7 @@ class RecoveryCosts:
     seal_s: float
 
     @classmethod
-    def of(cls, seconds_per_event: float, bytes: int, events: int, place: Place) -> RecoveryCosts:
+    def of(cls, seconds_per_event: float, bytes: int, events: int, place: StateLocation) -> RecoveryCosts:
         """Estimate the costs.
 
         Args:
@@ -200,7 +200,7 @@ class Seals:
     ) -> None:
         positions, first = sealed.stepper.timelines.positions, self.first_positions(stepper, program)
         saved = sum(position - first[at] for at, position in positions.items())
-        costs = RecoveryCosts.of(sealed.seconds_per_event, state.bytes, saved, placement.place)
+        costs = RecoveryCosts.of(sealed.seconds_per_event, state.bytes, saved, placement.location)
         if costs.log_s < costs.seal_s:
             raise SealSlower(f"it would save reading {saved:,} events")
 

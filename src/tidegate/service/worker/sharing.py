@@ -18,7 +18,7 @@ from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun, has_java
 from tidegate.job.run.opening import OpenRun
 from tidegate.job.run.placement_policy import PlacementPolicy, RunLocation
-from tidegate.job.run.run import Places, in_this_process
+from tidegate.job.run.run import Placements, in_this_process
 from tidegate.job.runtime.placement import Placement
 from tidegate.service import channel
 
@@ -65,8 +65,8 @@ class SparkRequests:
             time.sleep(_ENDED_WITHIN_S)
 
 
-class SharedPlaces:
-    """The places of one job, see the module."""
+class SharedPlacements:
+    """The placements of one job, see the module."""
 
     def __init__(self, opened: OpenRun, requests: SparkRequests) -> None:
         self._opened = opened
@@ -78,23 +78,23 @@ class SharedPlaces:
         """Return whether a job needs no Spark of its own: it has no master, properties or web UI that others lack."""
         return settings.master is None and not settings.conf and not settings.ui
 
-    def of_run(self) -> Places:
-        """Return the places between which the settings allow the job to move."""
+    def of_run(self) -> Placements:
+        """Return the placements between which the settings allow the job to move."""
         here = in_this_process(self._opened.job.policy)
         spark = self._opened.job.definition.spark
         match spark.where:
             case WhereRun.PROCESS:
                 return replace(here, why=spark.why)
             case WhereRun.SPARK:
-                return Places(here.here, self._on_spark, why=spark.why)
+                return Placements(here.here, self._on_spark, why=spark.why)
             case WhereRun.AUTO:
                 # Without Java there is nowhere to move to, and a large job runs as well as it can.
-                return Places(here.here, self._on_spark, PlacementPolicy()) if has_java() else here
+                return Placements(here.here, self._on_spark, PlacementPolicy()) if has_java() else here
 
     def moved(self, where: RunLocation) -> None:
         """Give Spark back if the job has moved to its own process; the end of the process gives it back anyway."""
         used = self._used
-        if where.place.master is None and used is not None:
+        if where.location.master is None and used is not None:
             self._used = None
             used.close()
             self._requests.release()

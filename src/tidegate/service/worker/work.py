@@ -25,7 +25,7 @@ from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.run.run import (
     Ending,
-    Places,
+    Placements,
     RunHooks,
     RunSettings,
     RunSummary,
@@ -38,7 +38,7 @@ from tidegate.ordering import parse_time
 from tidegate.service import channel
 from tidegate.service.supervision import ExitKind
 from tidegate.service.worker.reporter import Reporter
-from tidegate.service.worker.sharing import SharedPlaces, SparkRequests
+from tidegate.service.worker.sharing import SharedPlacements, SparkRequests
 
 _INTERRUPT_AFTER_S = 3.0
 _TRY_LOCK_EVERY_S = 0.2
@@ -173,39 +173,39 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkReques
                 timed(step, times)
 
         with contextlib.ExitStack() as started:
-            places, placed = _places(opened, log, started, notice, requests)
+            placements, placed = _placements(opened, log, started, notice, requests)
             hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured, notice=notice, placed=placed)
             send({channel.BEGUN: True})
             reporter.begin()
             started.callback(reporter.end)
-            summary = run_steps(opened, places, settings, hooks)
+            summary = run_steps(opened, placements, settings, hooks)
     log.end(summary)
     return summary
 
 
-def _places(
+def _placements(
     opened: OpenRun,
     log: RunLog,
     started: contextlib.ExitStack,
     notice: Callable[[str], None],
     requests: SparkRequests,
-) -> tuple[Places, Callable[[RunLocation], None]]:
+) -> tuple[Placements, Callable[[RunLocation], None]]:
     """Return where a job runs: in this process, or on Spark; and what to call when it has moved.
 
     A job with a Spark of its own has a Java process of its own, too. All others share one.
     """
     spark = opened.job.definition.spark
-    if SharedPlaces.suits(spark):
-        shared = SharedPlaces(opened, requests)
+    if SharedPlacements.suits(spark):
+        shared = SharedPlacements(opened, requests)
 
         def placed(where: RunLocation) -> None:
             log.place(where)
             shared.moved(where)
 
         return shared.of_run(), placed
-    from tidegate.spark.run import SparkPlaces
+    from tidegate.spark.run import SparkPlacements
 
-    return SparkPlaces(opened.job, opened, spark, started, log.spark_ui, notice).of_run(), log.place
+    return SparkPlacements(opened.job, opened, spark, started, log.spark_ui, notice).of_run(), log.place
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ Rows that come in any order have to be exchanged before a timeline can be read. 
 say which keys each row group has, and that few row groups overlap. Then the rows are divided into *parts*, so that
 every row of a part is before every row of its partition in later parts, and no row is exchanged:
 
-    numbers of parts ─ mapInArrow(SummaryPlace) ─ repartition(part) ─ mapInArrow(PartPlace) ─ parcels
+    numbers of parts ─ mapInArrow(SummaryStage) ─ repartition(part) ─ mapInArrow(PartStage) ─ parcels
 
 A task stamps events by what is known of their timeline before them (`tidegate.ordering.ScanSummary`). So each part is
 first summed up, for which its keys and event times are read, and not its other columns. Every part is then read with
@@ -258,7 +258,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryPlace:
+class SummaryStage:
     """Sums up parts; its rows are numbers of parts."""
 
     query: QueryOnShards
@@ -386,7 +386,7 @@ def own_policy(program: Program, name: str, policy: Policy) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class PartPlace:
+class PartStage:
     """Reads parts and evaluates their events; its rows are the summaries of all parts, for each part.
 
     Attributes:
@@ -399,7 +399,7 @@ class PartPlace:
     layout: RowLayout
     columns: tuple[FileColumn, ...]
     parts: tuple[Part, ...]
-    summaries: SummaryPlace | None = None
+    summaries: SummaryStage | None = None
 
     @property
     def __name__(self) -> str:
@@ -425,7 +425,7 @@ class PartPlace:
 class PartRun:
     """One part, from its first event to its last."""
 
-    def __init__(self, place: PartPlace, part: int, summaries: Sequence[Mapping[str, TimelineSummary]]) -> None:
+    def __init__(self, place: PartStage, part: int, summaries: Sequence[Mapping[str, TimelineSummary]]) -> None:
         self._place = place
         self._part = part
         self._summaries = summaries
@@ -484,9 +484,9 @@ class PartRun:
 # ------------------------------------------------------------------------------------------------------
 
 
-def places_for(
+def stages_for(
     layout: RowLayout, files: ParquetFiles, query: QueryOnShards, name: str, tasks: int
-) -> tuple[SummaryPlace, PartPlace] | None:
+) -> tuple[SummaryStage, PartStage] | None:
     """Return what sums up and reads the parts of files; None if they are not in order, or the query does not allow it.
 
     Args:
@@ -522,7 +522,7 @@ def places_for(
     )
     narrow = replace(layout, fields=fields, details=(), order=layout.order[:1])
     times = Times(narrow, columns, tuple(paths), _bounded(layout, files, mention.timestamp_by))
-    return SummaryPlace(query, name, times, parts), PartPlace(query, name, layout, files.columns, parts)
+    return SummaryStage(query, name, times, parts), PartStage(query, name, layout, files.columns, parts)
 
 
 def _bounded(layout: RowLayout, files: ParquetFiles, by: plan.Expr | None) -> tuple[str, str] | None:

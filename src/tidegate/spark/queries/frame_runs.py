@@ -53,7 +53,7 @@ _AFTER_ALL = np.int64(2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class RunsPlace:
+class RunsStage:
     """Makes runs of the rows of a task.
 
     Attributes:

@@ -1,14 +1,14 @@
 """A query over history as one lazy DataFrame, whose plan is the same whatever the query is:
 
-    events of a DataFrame ─ mapInArrow(RunsPlace) ─ repartition(partition), sort ─ mapInArrow(FramePlace) ─┐
-    ranges of hubs, recorded logs, files ───────────────────────────────────────── mapInArrow(LogPlace) ───┴─ union
-      ─ repartition(shard), sort ─ mapInArrow(ShardsPlace) ─ results
+    events of a DataFrame ─ mapInArrow(RunsStage) ─ repartition(partition), sort ─ mapInArrow(FrameStage) ─┐
+    ranges of hubs, recorded logs, files ───────────────────────────────────────── mapInArrow(LogStage) ───┴─ union
+      ─ repartition(shard), sort ─ mapInArrow(ShardsStage) ─ results
                                    (a further level for operators with other keys: once more)
 
 Only Spark's DataFrame API takes part, so it is the same over Spark Connect. Spark moves and sorts blobs: runs of
 thousands of events (`frame_runs`), and parcels of results (`parcels`). Only events in an order that Arrow does not have
-are sorted by Spark, row by row. A place handles one partition or shard after the other, and labels keep those of
-different places apart (`tidegate.spark.queries.hash_partitions`).
+are sorted by Spark, row by row. A stage handles one partition or shard after the other, and labels keep those of
+different stages apart (`tidegate.spark.queries.hash_partitions`).
 
 Instead of the rows of a DataFrame that is nothing but files of Parquet, tasks read the files (`parquet_files`). If
 their rows are about in order, as in most tables of events, only parcels are exchanged (`file_parts`).
@@ -36,18 +36,18 @@ from tidegate.job.runtime.emission import END_OF_LOG, Timeline
 from tidegate.job.runtime.merged import known_before
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 from tidegate.spark.queries.data_error_shares import DataErrorShares
-from tidegate.spark.queries.file_parts import SUMMARIES, PartPlace, SummaryPlace, places_for
+from tidegate.spark.queries.file_parts import SUMMARIES, PartStage, SummaryStage, stages_for
 from tidegate.spark.queries.frame_events import EventsOfFrame, columns_for, for_runs
 from tidegate.spark.queries.frame_runs import ORDER as ORDER_OF_RUNS
-from tidegate.spark.queries.frame_runs import RUNS, RunsPlace, SortedRows
+from tidegate.spark.queries.frame_runs import RUNS, RunsStage, SortedRows
 from tidegate.spark.queries.hash_partitions import labels
-from tidegate.spark.queries.merged_timelines import ARRIVALS, ArrivalsPlace, MergedPlace, MergedRun, runs_of_logs
+from tidegate.spark.queries.merged_timelines import ARRIVALS, ArrivalsStage, MergedRun, MergedStage, runs_of_logs
 from tidegate.spark.queries.merged_timelines import ORDER as ORDER_OF_ARRIVALS
 from tidegate.spark.queries.parcels import ORDER, PARCELS, Found, HistoryRun, Runs, TimelineRun, rows_of, rows_of_task
-from tidegate.spark.queries.parquet_files import FilesPlace, files_of
+from tidegate.spark.queries.parquet_files import FilesStage, files_of
 from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
-from tidegate.spark.queries.shard_side import ShardsPlace
+from tidegate.spark.queries.shard_side import ShardsStage
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -98,7 +98,7 @@ class Bounds:
         return cls(begin, end, NO_TIME if arrived_from is None else arrived_from, arrived_before)
 
 
-# places on executors
+# what runs in the stages of Spark
 # ------------------------------------------------------------------------------------------------------
 
 
@@ -112,7 +112,7 @@ def parcels_of(run: HistoryRun[Runs], runs: Iterable[Runs], end: PartitionEnd) -
 
 
 @dataclass(frozen=True, slots=True)
-class FramePlace:
+class FrameStage:
     """Runs the partitions of a DataFrame that Spark has put into one of its own, one after the other.
 
     Attributes:
@@ -166,7 +166,7 @@ class LogTimeline:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogStage:
     """Reads timelines of logs, each a pickled `LogTimeline`."""
 
     query: QueryOnShards
@@ -304,7 +304,7 @@ def results(
     each = functions.array(*[functions.lit(label) for label in labels(shards)])
     for level in range(last + 1):
         rows = rows.repartition(shards, functions.get(each, functions.col("shard"))).sortWithinPartitions(*ORDER)
-        rows = rows.mapInArrow(ShardsPlace(query, level, last, schema), struct if level == last else PARCELS)
+        rows = rows.mapInArrow(ShardsStage(query, level, last, schema), struct if level == last else PARCELS)
     return rows
 
 
@@ -337,7 +337,7 @@ def _of_inputs(
     if timelines or not parts:
         blobs = [(pickle.dumps(one, protocol=5),) for one in timelines]
         read = spark.createDataFrame(blobs, "blob binary")
-        parts.append(read.mapInArrow(LogPlace(query, found), columns))
+        parts.append(read.mapInArrow(LogStage(query, found), columns))
     rows = parts[0]
     for more in parts[1:]:
         rows = rows.union(more)
@@ -359,23 +359,23 @@ def _of_frame(
     at_once = _tasks_at_once(spark)
     files = files_of(events, layout) if in_runs and bounds.takes_everything else None
     if files is not None:
-        places = places_for(layout, files, query, name, at_once) if found is parcels_of and not merged else None
-        if places is not None:
-            return _of_parts(spark, *places)
-        rows = _numbered(spark, files.place(RunsPlace(layout, labels(at_once)), at_once), RUNS)
+        stages = stages_for(layout, files, query, name, at_once) if found is parcels_of and not merged else None
+        if stages is not None:
+            return _of_parts(spark, *stages)
+        rows = _numbered(spark, files.stage(RunsStage(layout, labels(at_once)), at_once), RUNS)
     else:
         rows = events.frame.select(*(for_runs(events, selected, layout) if in_runs else selected))
         rows = _arrived(rows, bounds)
-        rows = rows.mapInArrow(RunsPlace(layout, labels(at_once)), RUNS) if in_runs else rows
+        rows = rows.mapInArrow(RunsStage(layout, labels(at_once)), RUNS) if in_runs else rows
     if in_runs:
         rows = rows.repartition(at_once, "label").sortWithinPartitions(*ORDER_OF_RUNS)
     else:
         rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
     own = SortedRows(layout, in_runs, bounds.arrived_from, bounds.arrived_before)
     if not merged:
-        return rows.mapInArrow(FramePlace(query, name, own, found), columns)
-    rows = rows.mapInArrow(ArrivalsPlace(own), ARRIVALS).repartition(1).sortWithinPartitions(*ORDER_OF_ARRIVALS)
-    return rows.mapInArrow(MergedPlace(query, name, layout, found), columns)
+        return rows.mapInArrow(FrameStage(query, name, own, found), columns)
+    rows = rows.mapInArrow(ArrivalsStage(own), ARRIVALS).repartition(1).sortWithinPartitions(*ORDER_OF_ARRIVALS)
+    return rows.mapInArrow(MergedStage(query, name, layout, found), columns)
 
 
 def _arrived(rows: DataFrame, bounds: Bounds) -> DataFrame:
@@ -388,7 +388,7 @@ def _arrived(rows: DataFrame, bounds: Bounds) -> DataFrame:
     return rows
 
 
-def _of_parts(spark: SparkSession, summaries: SummaryPlace, parts: PartPlace) -> DataFrame:
+def _of_parts(spark: SparkSession, summaries: SummaryStage, parts: PartStage) -> DataFrame:
     """Return the parcels of files whose events are in order."""
     count = len(parts.parts)
     if count <= _PARTS_WITHOUT_EXCHANGE:
@@ -398,10 +398,10 @@ def _of_parts(spark: SparkSession, summaries: SummaryPlace, parts: PartPlace) ->
     return rows.repartition(count, functions.get(each, functions.col("part"))).mapInArrow(parts, PARCELS)
 
 
-def _numbered(spark: SparkSession, place: FilesPlace | SummaryPlace | PartPlace, columns: str) -> DataFrame:
-    """Return what a place makes of its parts, each of which is a task."""
-    count = len(place.parts)
-    return spark.range(0, count, 1, count).mapInArrow(place, columns)
+def _numbered(spark: SparkSession, stage: FilesStage | SummaryStage | PartStage, columns: str) -> DataFrame:
+    """Return what a stage makes of its parts, each of which is a task."""
+    count = len(stage.parts)
+    return spark.range(0, count, 1, count).mapInArrow(stage, columns)
 
 
 def _timestamp(ticks: int) -> Any:

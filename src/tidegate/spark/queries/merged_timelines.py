@@ -8,7 +8,7 @@ are, and not on the length of history.
 The task reads the partitions of logs side by side. The rows of a DataFrame are first put in order in each partition, by
 as many tasks as Spark has; only there is it known by which arrival an event is merged, the latest of its partition:
 
-    sorted rows of partitions ─ mapInArrow(ArrivalsPlace) ─ repartition(1), sort ─ mapInArrow(MergedPlace) ─ parcels
+    sorted rows of partitions ─ mapInArrow(ArrivalsStage) ─ repartition(1), sort ─ mapInArrow(MergedStage) ─ parcels
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _runs_of(partition: str, log_range: LogRange, before: int, batch_events: int
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalsPlace:
+class ArrivalsStage:
     """Makes partition runs of the rows of a task."""
 
     rows: SortedRows
@@ -165,7 +165,7 @@ def _run_rows(partition: str, arrival: int, first: int, rows: pa.Table) -> pa.Re
 
 
 @dataclass(frozen=True, slots=True)
-class MergedPlace:
+class MergedStage:
     """Runs the one timeline of a DataFrame, whose partition runs Spark has sorted.
 
     Attributes:

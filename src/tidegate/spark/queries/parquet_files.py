@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, types
 
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark.queries.frame_events import EventsOfFrame, RowLayout
-from tidegate.spark.queries.frame_runs import RunsPlace
+from tidegate.spark.queries.frame_runs import RunsStage
 from tidegate.spark.queries.parcels import rows_of_task
 
 _MOST_FILES = 256
@@ -146,24 +146,24 @@ class ParquetFiles:
     groups: tuple[RowGroup, ...]
     unproven: frozenset[str] = frozenset()
 
-    def place(self, runs: RunsPlace, tasks: int) -> FilesPlace:
+    def stage(self, runs: RunsStage, tasks: int) -> FilesStage:
         """Return what makes runs of the rows.
 
         Args:
             tasks: how many run at once.
         """
-        return FilesPlace(runs, self.columns, _parts(self.groups, tasks))
+        return FilesStage(runs, self.columns, _parts(self.groups, tasks))
 
 
 @dataclass(frozen=True, slots=True)
-class FilesPlace:
+class FilesStage:
     """Reads files of Parquet and makes runs of their rows; its rows are numbers of parts.
 
     Attributes:
         parts: the row groups that one task reads each.
     """
 
-    runs: RunsPlace
+    runs: RunsStage
     columns: tuple[FileColumn, ...]
     parts: tuple[tuple[RowGroup, ...], ...]
 

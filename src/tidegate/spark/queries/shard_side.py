@@ -117,7 +117,7 @@ class ShardRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardsPlace:
+class ShardsStage:
     """Runs the shards of one level that Spark has put into a partition, one after the other.
 
     Attributes:

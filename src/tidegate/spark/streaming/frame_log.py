@@ -84,7 +84,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentsPlace:
+class SegmentsStage:
     """Writes the rows of a task, sorted by partition, as segments; the result says where they are.
 
     Attributes:

@@ -162,7 +162,7 @@ class ShardParcel:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskStage:
     """Runs the tasks of a step: ``tasks`` are pickled, by number."""
 
     job: JobOnShards
@@ -198,7 +198,7 @@ class TaskPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardPlace:
+class ShardStage:
     """Runs the shards of one level, each from version ``version`` of its state to the next."""
 
     job: JobOnShards
@@ -247,7 +247,7 @@ class ShardPlace:
         return answer, following
 
     def _preview(self, place: ShardName, stored: StoredState, complete: Completeness) -> list[ResultRows]:
-        """Return what the shard would emit after the step if no further event came; see `PreviewPlace`."""
+        """Return what the shard would emit after the step if no further event came; see `PreviewStage`."""
         job = self.job
         keyed = new_shard(job.program.value(), job.policy, job.sharding, self.level)
         keyed.state = stored.value
@@ -272,14 +272,14 @@ class ShardPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeStepPlace:
+class WholeStepStage:
     """Runs a whole step in one task, where every executor is on one machine.
 
     Spark takes longer to plan an exchange and to start the tasks of two stages than a small step takes to compute. What
     a shard receives is pickled here as well, so that it gets the same copy of the same values either way.
 
     Attributes:
-        tasks: pickled; published, order, version: as for `TaskPlace` and `ShardPlace`.
+        tasks: pickled; published, order, version: as for `TaskStage` and `ShardStage`.
     """
 
     job: JobOnShards
@@ -301,7 +301,7 @@ class WholeStepPlace:
             return [Answer(lost=lost)]
         answers: list[Answer] = []
         inboxes: list[list[ShardInput]] = [[] for _ in range(count)]
-        place = TaskPlace(self.job, self.tasks, self.published)
+        place = TaskStage(self.job, self.tasks, self.published)
         # Without a task, the first number stands for one that has read nothing.
         for number in range(max(1, len(self.tasks))):
             answer, deliveries = place.run(number)
@@ -311,7 +311,7 @@ class WholeStepPlace:
             _deliver(deliveries, inboxes)
         for level in range(job.levels):
             received, inboxes = inboxes, [[] for _ in range(count)]
-            shards = ShardPlace(job, self.order, level, self.version)
+            shards = ShardStage(job, self.order, level, self.version)
             for shard in job.shards_of(level):
                 answer, deliveries = shards.run(shard, received[shard])
                 answers.append(answer)
@@ -322,13 +322,13 @@ class WholeStepPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalPlace:
+class RehearsalStage:
     """Takes a whole step for nothing but what a worker learns from it.
 
     Several do so at the same time, each with states of its own, which it deletes.
     """
 
-    step: WholeStepPlace
+    step: WholeStepStage
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[bytes]:
         job = replace(self.step.job, run=f"{self.step.job.run}_{uuid.uuid4().hex}")
@@ -345,7 +345,7 @@ def _deliver(deliveries: Sequence[ShardInput], inboxes: Sequence[list[ShardInput
 
 
 @dataclass(frozen=True, slots=True)
-class WriterPlace:
+class WriterStage:
     """Merges, encodes and writes the rows that shards have for it."""
 
     job: JobOnShards
@@ -366,7 +366,7 @@ class WriterPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkPlace:
+class WorkStage:
     """Calls functions that outputs need called, by number: ``works`` are pickled, and so is what they return."""
 
     works: Sequence[bytes]
@@ -380,7 +380,7 @@ class WorkPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewPlace:
+class PreviewStage:
     """Finds what the shards of one level would emit if no further event came; their states do not change."""
 
     job: JobOnShards
@@ -411,7 +411,7 @@ class PreviewPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class SealingPlace:
+class SealingStage:
     """Copies the states of a shard, of all levels, to a folder."""
 
     job: JobOnShards
@@ -431,7 +431,7 @@ class SealingPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoringPlace:
+class RestoringStage:
     """Copies the sealed states of a shard, of all levels, to where it is."""
 
     job: JobOnShards
@@ -449,7 +449,7 @@ class RestoringPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptingPlace:
+class AdoptingStage:
     """Gives the states of lost shards, which were computed again, to the run that had lost them.
 
     Attributes:
@@ -476,7 +476,7 @@ class AdoptingPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class LookingPlace:
+class LookingStage:
     """Says which states of a shard, of all levels, are not where it is, as `Answer.lost`."""
 
     job: JobOnShards
@@ -489,7 +489,7 @@ class LookingPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgettingPlace:
+class ForgettingStage:
     """Deletes the states of shards that have moved.
 
     Attributes:
@@ -507,7 +507,7 @@ class ForgettingPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class CleaningPlace:
+class CleaningStage:
     """Deletes the states of a run."""
 
     job: JobOnShards
