@@ -237,7 +237,9 @@ async function load(query) {
   byId("cancel-search").hidden = false;
   problem(byId("browse-problem"), null);
   try {
-    return await get(`${hub}/events.json?${query}`, { signal: searching.signal });
+    const answer = await get(`${hub}/events.json?${query}`, { signal: own.signal });
+    // An answer that is there cannot be aborted any more, but another search may have begun since.
+    return searching === own ? answer : null;
   } catch (error) {
     if (error.name === "AbortError") return null;
     if (!(error instanceof Refused)) throw error;

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import resource
+import select
+import socket
 import threading
 
 import pytest
+from py4j import java_gateway
 
 from tests.patience import PATIENCE_S, eventually
 from tidegate.connectors.model.errors import UnavailableError
-from tidegate.spark.calls import StepThread, readable
+from tidegate.spark.calls import StepThread, accept_calls, readable
 
 
 class Stopped(BaseException):
@@ -68,3 +73,19 @@ def test_a_connection_that_pyspark_closes_without_having_opened_it_is_spark_that
 
     with pytest.raises(UnboundLocalError):
         readable(mistaken)
+
+
+def test_spark_s_calls_are_accepted_in_a_process_with_many_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java_gateway, "select", select)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2_000:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with socket.socket() as low:
+        low.bind(("127.0.0.1", 0))
+        low.listen()
+        with socket.socket(fileno=fcntl.fcntl(low.fileno(), fcntl.F_DUPFD, 1_500)) as server:
+            with pytest.raises(ValueError, match="out of range"):
+                java_gateway.select.select([server], [], [], 0)
+            accept_calls()
+            assert java_gateway.select.select([server], [], [], 0) == ([], [], [])
+            with socket.create_connection(server.getsockname()):
+                assert java_gateway.select.select([server], [], [], PATIENCE_S) == ([server], [], [])

@@ -1,12 +1,14 @@
-"""Calls of Spark in a thread of their own, named after the job and its step."""
+"""Calls of Spark in a thread of their own, named after the job and its step, and calls that Spark makes here."""
 
 from __future__ import annotations
 
+import selectors
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
+from py4j import java_gateway
 from pyspark.sql import SparkSession
 
 from tidegate.spark.failures import FAILURES, failure_of
@@ -99,3 +101,26 @@ def readable(function: Callable[[], Any]) -> Any:
         if isinstance(error.__context__, FAILURES):
             raise failure_of(error.__context__) from error
         raise
+
+
+class _AnySocket:
+    """What py4j uses of the module `select`, for sockets with any number."""
+
+    @staticmethod
+    def select(
+        reading: Sequence[Any], writing: Sequence[Any], failing: Sequence[Any], timeout_s: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait for sockets that can be read; py4j asks for no others."""
+        with selectors.DefaultSelector() as selector:
+            for one in reading:
+                selector.register(one, selectors.EVENT_READ)
+            return [key.fileobj for key, _ in selector.select(timeout_s)], [], []
+
+
+def accept_calls() -> None:
+    """Let Spark call functions of this process, however many files it has open.
+
+    py4j waits for connections with `select`, which fails for descriptors of 1,024 and above. The thread that accepts
+    them then ends, and Spark waits for its first call for ever.
+    """
+    java_gateway.select = _AnySocket

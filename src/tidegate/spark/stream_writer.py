@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidegate.job import Job, JobError
 from tidegate.job.config.definition import EventOrdering
 from tidegate.job.config.spark_settings import WhereRun
+from tidegate.spark.calls import accept_calls
 from tidegate.spark.frame_inputs import with_frames
 from tidegate.spark.queries.arguments import QueryArguments, check_arguments, check_times, job_of, time_of
 from tidegate.spark.queries.frame_events import frames_of
@@ -443,6 +444,7 @@ class ResultStreamWriter:
         Raises:
             JobError: Spark refuses one of them, or there is none to start.
         """
+        accept_calls()
         queries: dict[str, Any] = {}
         single = len(choices) == 1
         try:

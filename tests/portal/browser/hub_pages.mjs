@@ -77,6 +77,28 @@ await visit.run("send-and-browse", async (page, expect) => {
   const [lines] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "JSON lines" }).click()]);
   const events = readFileSync(await lines.path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
   expect(events.length > 0 && events.every(({ body, properties }) => body.deviceId === "sensor-3" && properties.site === "plant north"), "the download has what was searched");
+  // Of a search that begins just as the answer of the one before has arrived, that answer is not shown any more.
+  await page.getByLabel("Search").fill("deviceId:sensor-4");
+  await page.evaluate(() => {
+    const [fetched, form] = [globalThis.fetch, document.getElementById("browse-form")];
+    globalThis.fetch = async (...asked) => {
+      globalThis.fetch = fetched;
+      const content = await (await fetched(...asked)).text();
+      const text = () => {
+        const given = Promise.resolve(content);
+        given.then(() => {
+          form.elements.search.value = "deviceId:sensor-5";
+          form.requestSubmit();
+          setTimeout(() => { globalThis.outdated = [...document.querySelectorAll("#events mark")].some((mark) => mark.textContent.includes("sensor-4")); });
+        });
+        return given;
+      };
+      return { ok: true, status: 200, text };
+    };
+  });
+  await page.getByRole("button", { name: "Browse", exact: true }).click();
+  await page.locator("#events mark", { hasText: "sensor-5" }).first().waitFor();
+  expect(!(await page.evaluate(() => globalThis.outdated)), "an outdated answer is not shown");
   await page.checkAndPicture("explorer");
 });
 
