@@ -89,7 +89,7 @@ await visit.run("send-and-browse", async (page, expect) => {
         given.then(() => {
           form.elements.search.value = "deviceId:sensor-5";
           form.requestSubmit();
-          setTimeout(() => { globalThis.outdated = [...document.querySelectorAll("#events mark")].some((mark) => mark.textContent.includes("sensor-4")); });
+          setTimeout(() => { globalThis.outdated = [...document.querySelectorAll("#events a.event")].some((event) => event.textContent.includes("sensor-4")); });
         });
         return given;
       };
