@@ -65,6 +65,15 @@ def test_a_first_start_writes_nothing_since_there_may_be_no_other(machine: Machi
     assert machine.options() == []
 
 
+def test_writing_is_given_up_where_java_is_always_killed_before(machine: Machine) -> None:
+    first, *attempts = [machine.options() for _ in range(6)]
+    assert first == []
+    assert [bool(options) for options in attempts] == [True, True, True, False, False]
+    # An archive that was written after all is used.
+    Path(attempts[0][0].removeprefix(WRITES)).write_bytes(MAGIC)
+    machine.used()
+
+
 def test_archives_that_nothing_has_used_for_months_are_deleted(machine: Machine) -> None:
     machine.path_written().write_bytes(MAGIC)
     old = machine.used()

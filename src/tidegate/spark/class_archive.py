@@ -27,6 +27,8 @@ ARCHIVE_VARIABLE = "TIDEGATE_CLASS_ARCHIVE"
 _UNFINISHED = ".new"
 _MARK = ".started"
 _LEFT_AFTER_S = 3600.0
+# Where Java is killed each time before it has written, as a container's end does, writing is given up.
+_MOST_ATTEMPTS = 3
 _UNUSED_AFTER_S = 60 * 86_400.0
 _MAGIC_BYTES = 4
 
@@ -81,9 +83,14 @@ def options_for(spark_home: Path, conf: Mapping[str, str], environment: Mapping[
             with contextlib.suppress(OSError):
                 os.utime(archive)
             return using(archive) if os.access(archive, os.R_OK) else []
+        # Each start without an archive leaves a byte.
         mark = archive.with_suffix(_MARK)
-        if not mark.is_file() or not os.access(folder, os.W_OK):
-            mark.touch()
+        starts = mark.stat().st_size if mark.is_file() else 0
+        if not os.access(folder, os.W_OK) or starts > _MOST_ATTEMPTS:
+            return []
+        with mark.open("ab") as file:
+            file.write(b".")
+        if not starts:
             return []
         _delete_unused(folder)
         return writing(archive.with_name(f"{archive.stem}.{uuid.uuid4().hex}{_UNFINISHED}"))
