@@ -24,7 +24,6 @@ from tidegate.job.config.spark_settings import PLACEMENT_VARIABLE
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
-    from xdist.workermanage import WorkerController
 
 # Tests start hundreds of Python processes, each of which would compile everything that it imports.
 sys.dont_write_bytecode = False
@@ -103,8 +102,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (not is_heavy(item), unit_of(item.nodeid).endswith(".py")))
 
 
-MANY_PROCESSES = 4
-
 # Folders whose files share what is expensive: brokers, and the syntax trees of the source.
 TOGETHER = ("tests", "tests/store/kafka")
 
@@ -124,12 +121,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     class ByUnit(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return unit_of(nodeid)
-
-        def _assign_work_unit(self, node: WorkerController) -> None:
-            # One of four begins at the other end, with light tests, while heavy ones wait for the programs they start.
-            if len(self.nodes) >= MANY_PROCESSES and node is self.nodes[-1]:
-                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-            super()._assign_work_unit(node)
 
     return ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -53,8 +53,11 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, tmp_path: P
                 kill_workers([process for process, _ in below(java.proc.pid)])
             with contextlib.suppress(StreamingQueryException):
                 query.awaitTermination()
+            # On a busy machine, Spark may give up on a new worker that it has waited for.
+            if "Python worker failed to connect back" in str(query.exception()):
+                continue
             lives.append(query)
-            assert len(lives) <= KILLS + 1, lives[-1].exception()
+            assert len(lives) <= KILLS + 1, [str(one.exception()) for one in lives]
         check_copied(string, EVENTS_OF_A_LIFE)
 
 

@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[
                     "sasl.username": "$ConnectionString",
                     "sasl.password": running.connection_string,
                     "compression.type": compression,
-                    "linger.ms": 50,
+                    "linger.ms": 60_000,  # until the flush, so that each has one batch
                 }
             )
             for number in range(2):
