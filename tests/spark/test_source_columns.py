@@ -15,8 +15,8 @@ from tidegate.client.event import decode
 from tidegate.client.producer import PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER
 from tidegate.connectors.model.messages import Messages
 from tidegate.spark import source_columns
+from tidegate.spark.source import COLUMN_TYPES
 from tidegate.spark.source_columns import record_batch
-from tidegate.spark.source_schema import COLUMN_TYPES
 
 
 def message(head: tuple[str | None, dict[str, str] | None], body: Any, kind: str) -> bytes:
