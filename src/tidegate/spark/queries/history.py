@@ -7,8 +7,8 @@
 
 Only Spark's DataFrame API takes part, so it is the same over Spark Connect. Spark moves and sorts blobs: runs of
 thousands of events (`frame_runs`), and parcels of results (`parcels`). Only events in an order that Arrow does not have
-are sorted by Spark, row by row. A stage handles one partition or shard after the other, and labels keep those of
-different stages apart (`tidegate.spark.queries.hash_partitions`).
+are sorted by Spark, row by row. A task handles one partition or shard after the other, and labels keep those of
+different tasks apart (`tidegate.spark.queries.hash_partitions`).
 
 Instead of the rows of a DataFrame that is nothing but files of Parquet, tasks read the files (`parquet_files`). If
 their rows are about in order, as in most tables of events, only parcels are exchanged (`file_parts`).
