@@ -34,6 +34,9 @@ AWAIT = "org.apache.spark.SparkException: Exception thrown in awaitResult: "
     ("error", "said"),
     [
         (of_java(AWAIT, f"{STAGE}recent failure: Python worker exited unexpectedly (crashed)"), "a Python worker died"),
+        # A daemon was killed with its workers, and Spark was about to end one of them, or to use it.
+        (of_java(f"{STAGE}recent failure: java.io.IOException: Stream closed"), "a Python worker died"),
+        (of_java(AWAIT, "java.io.IOException: Broken pipe"), "a Python worker died"),
         (
             of_java(f"{STAGE}recent failure: ExecutorLostFailure (executor 1 exited) Command exited with code 137"),
             "killed, exit code 137",

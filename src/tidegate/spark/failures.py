@@ -25,7 +25,11 @@ _GONE = re.compile(
     r"|\AAn error occurred while calling \S+\Z"
 )
 _DIED = {
-    re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back"): "a Python worker died",
+    re.compile(
+        r"Python worker exited unexpectedly|Python worker failed to connect back"
+        # Spark's daemon of Python workers died, and Spark tells it to end a worker, or writes to a worker that it had.
+        r"|java\.io\.IOException: (Stream closed|Broken pipe)"
+    ): "a Python worker died",
     # Spark does not repeat a part of a job whose tasks might answer otherwise this time. A whole step can be.
     re.compile(
         r"ExecutorLostFailure|Remote RPC client disassociated|Worker lost|ExecutorDeadException"
