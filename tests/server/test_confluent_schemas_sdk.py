@@ -271,6 +271,22 @@ def test_a_key_may_do_what_its_rule_allows_and_no_more(server: Server, hub: str,
     assert code_of(refused) == (404, 40403)
 
 
+def test_a_key_refers_to_no_schema_that_it_may_not_read(server: Server, hub: str, subject: str) -> None:
+    rule = AccessRule.create("own", [Right.SEND])
+    server.namespace.management.create_access_rule(rule, hub)
+    nested = '{"type":"record","name":"Outer","fields":[{"name":"r","type":%s}]}'
+    with client_of(server) as owner, client_of(server, f"own:{rule.primary_key}") as sending:
+        owner.register_schema(f"{hub}-secret", Schema(record("hidden", default=False)))
+        sending.register_schema(subject, Schema(nested % record()))
+        for name in (f"{hub}-secret", f"{hub}-nothing"):
+            outer = Schema(nested % '"Reading"', "AVRO", [SchemaReference("Reading", name, 1)])
+            for call in (sending.test_compatibility, sending.register_schema, sending.lookup_schema):
+                with pytest.raises(SchemaRegistryError, match=f"Subject '{name}' not found") as refused:
+                    call(subject, outer)
+                assert code_of(refused) == (422, 42201)
+        owner.delete_subject(f"{hub}-secret")
+
+
 @pytest.mark.parametrize("user", ["RootManageSharedAccessKey:wrong", "nobody:x", "x"])
 def test_a_wrong_key_is_refused(server: Server, user: str) -> None:
     with client_of(server, user if ":" in user else f"{user}:") as client:

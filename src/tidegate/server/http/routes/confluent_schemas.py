@@ -494,6 +494,10 @@ class _Contract:
         if name not in _TYPES:
             raise SchemaRefused(INVALID_SCHEMA, f"Invalid schema type {str(name)[:40]}: it is {', '.join(_TYPES)}")
         references = [_reference(one) for one in body.get("references") or ()]
+        for reference in references:  # what is wrong with a schema says much about those that it refers to
+            if not question.client.sees(*SubjectName.parse(reference.subject)):
+                what = f"the reference {reference.name!r}: Subject '{reference.subject}' not found."
+                raise SchemaRefused(INVALID_SCHEMA, what)
         extra = {key: body[key] for key in ("metadata", "ruleSet") if body.get(key) is not None}
         return self._registry.schema(SchemaFormat(name), text, references, extra)
 
