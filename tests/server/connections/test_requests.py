@@ -92,6 +92,35 @@ def test_only_those_who_may_read_the_events_are_told_where_the_log_is(
     assert told == {Right.SEND: set(), Right.LISTEN: {"tidegate:log-directory", "tidegate:log-id"}}
 
 
+@pytest.mark.parametrize(
+    ("asked", "statuses"),
+    [
+        ({"tidegate:with-jobs": True}, {"Send": 401, "Listen": 200, "cg1": 200}),
+        ({"tidegate:with-kafka-groups": True}, {"Send": 401, "Listen": 200, "cg1": 200}),
+        ({"tidegate:consumer-group": "CG1"}, {"Send": 401, "Listen": 200, "cg1": 200}),
+        ({"tidegate:consumer-group": "cg2"}, {"Send": 401, "Listen": 200, "cg1": 401}),
+    ],
+)
+def test_only_those_who_may_read_the_events_see_who_reads_them_and_are_noted_as_readers(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, asked: dict[str, object], statuses: dict[str, int]
+) -> None:
+    for right in (Right.SEND, Right.LISTEN):
+        rule = AccessRule(right.value, frozenset({right}), f"key of {right.value}", "other")
+        server.namespace.management.set_access_rule(rule, hub)
+    tokens = {name: signed(hub, rule=name, key=f"key of {name}") for name in ("Send", "Listen")}
+    tokens["cg1"] = signed(f"{hub}/ConsumerGroups/cg1")
+    raw = sign_in(server, hub, signed_in=False)
+    group = str(asked.get("tidegate:consumer-group", ""))
+    found = {}
+    for name, token in tokens.items():
+        report = {"tidegate:job": name, "tidegate:position": 0, "tidegate:read-events": 0} if group else {}
+        arguments = READ_PARTITION | {"name": hub, "partition": "0", "security_token": token} | asked | report
+        found[name] = raw.request("$management", arguments)["status-code"]
+    assert found == statuses
+    jobs = server.namespace.event_hub(hub).partition("0").reader_slots(group).jobs
+    assert {job.name for job in jobs} == {name for name, status in statuses.items() if group and status == 200}
+
+
 def test_a_token_in_a_request_opens_no_link(
     server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception]
 ) -> None:

@@ -35,7 +35,8 @@ from tidegate.amqp import (
 from tidegate.amqp.encoding.types import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import Grant, claimed_rule
-from tidegate.hub.errors import ArgumentError, HubError, InternalError, ServerBusy
+from tidegate.hub.access_rules import Right
+from tidegate.hub.errors import ArgumentError, HubError, InternalError, ServerBusy, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError, TopicAddress
@@ -297,7 +298,7 @@ def read(
                 "is_partition_empty": state.is_empty,
                 "tidegate:arrival-lower-bound": Timestamp(lower_bound_ms),
                 "tidegate:log-identity": partition.log.log_id,
-                **_jobs(hub, partition, arguments),
+                **_jobs(client, hub, partition, arguments),
                 **_kafka_groups(client, hub, partition, arguments),
                 **_log_location(client, hub, partition, arguments),
             },
@@ -344,23 +345,32 @@ def _grants(client: ClientConnection, name: str, token: Any) -> Sequence[Grant]:
 
 
 def _note_job(client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> None:
-    """Note what a job says of its reading, which no link shows: its name, its position, and how much it has read."""
+    """Note what a job says of its reading, which no link shows: its name, its position, and how much it has read.
+
+    Raises Unauthorized for a client that could not have read that.
+    """
     name, group = arguments.get("tidegate:job"), arguments.get(CONSUMER_GROUP)
     position, count = arguments.get("tidegate:position"), arguments.get("tidegate:read-events")
     if not (isinstance(name, str) and isinstance(group, str) and isinstance(position, int) and isinstance(count, int)):
         return
     if group.lower() not in {known.lower() for known in hub.consumer_groups}:
         return
+    path = (hub.name.lower(), "consumergroups", group.lower(), "partitions", partition.partition_id)
+    grants = _grants(client, hub.name, arguments.get(SECURITY_TOKEN))
+    client.context.namespace.access.authorize(grants, Right.LISTEN, path, time.time())
     partition.reader_slots(group).note_job(_shortened(name), min(max(position, 0), partition.log.next_sequence_number))
     if count > 0:
         client.context.metrics.delivered_events += count
         client.context.metrics.deliveries.count(hub.name, count)
 
 
-def _jobs(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the jobs that read the partition's segments, where they are asked for."""
+def _jobs(
+    client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the jobs that read the partition's segments, where they are asked for. Raises Unauthorized."""
     if not arguments.get("tidegate:with-jobs"):
         return {}
+    _check_may_listen(client, hub, partition, arguments)
     found = [
         {"name": job.name, "consumer-group": group, "position": job.next_sequence_number}
         for group in hub.consumer_groups
@@ -372,9 +382,10 @@ def _jobs(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> 
 def _kafka_groups(
     client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what groups of Kafka's clients have committed in the partition, where it is asked for."""
+    """Return what groups of Kafka's clients have committed, where it is asked for. Raises Unauthorized."""
     if not arguments.get("tidegate:with-kafka-groups"):
         return {}
+    _check_may_listen(client, hub, partition, arguments)
     known = client.context.namespace.group_offsets.in_hub(hub.definition.directory)
     number = int(partition.partition_id)
     found = [
@@ -396,10 +407,21 @@ def _log_location(
     directory, topic = partition.log.directory, partition.log.topic
     if directory is None and topic is None:
         return {}
-    grants = _grants(client, hub.name, arguments.get(SECURITY_TOKEN))
-    if not client.context.namespace.access.may_listen(grants, hub.name, partition.partition_id, time.time()):
+    if not _may_listen(client, hub, partition, arguments):
         return {}
     return {**_segments(client, directory), **_topic(topic)}
+
+
+def _may_listen(client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> bool:
+    grants = _grants(client, hub.name, arguments.get(SECURITY_TOKEN))
+    return client.context.namespace.access.may_listen(grants, hub.name, partition.partition_id, time.time())
+
+
+def _check_may_listen(
+    client: ClientConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]
+) -> None:
+    if not _may_listen(client, hub, partition, arguments):
+        raise Unauthorized(f"who reads {hub.name} is shown to those who may read it: a token with the right Listen")
 
 
 def _segments(client: ClientConnection, directory: Path | None) -> dict[str, Any]:
