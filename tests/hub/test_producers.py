@@ -212,6 +212,26 @@ def test_producers_are_known_after_a_restart(tmp_path: Path, end: str) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("kept", [0, 1], ids=["all of them", "all but the last"])
+def test_producers_go_on_after_a_crash_that_follows_the_deletion_of_their_events(tmp_path: Path, kept: int) -> None:
+    namespace = open_namespace(tmp_path / "data")
+    old, link = attach(namespace), attach(namespace)
+    for number in range(1, 4):
+        send(old, number)
+    for number in range(1, 4):
+        send(link, number)
+    log = namespace.event_hub("tolls").partition("0").log
+    log.delete_before(log.next_sequence_number - kept)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    again = open_namespace(tmp_path / "copy")
+    for one in (old, link):
+        same = attach(again, id=one.producer_id, epoch=0, number=3)
+        assert same.producer_sequence_number == 3
+        send(same, 4)
+    assert bodies(again) == [3] * kept + [4, 4]
+    again.close()
+
+
 def test_a_partition_without_such_producers_keeps_no_state(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     publish(namespace.open_publisher(TARGET, [grant(namespace)], NOW_S), message(b"x"))

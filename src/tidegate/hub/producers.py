@@ -297,6 +297,10 @@ class ProducerTable:
 
     def _replay(self, sequence_number: int) -> None:
         log = self._log
+        if sequence_number < log.begin_sequence_number:
+            # What was stored since, and by whom, is deleted. Only a producer without a state may go on with any number.
+            self._producers.clear()
+            sequence_number = log.begin_sequence_number
         while sequence_number < log.next_sequence_number:
             try:
                 with closing(log.entries(sequence_number)) as entries:
