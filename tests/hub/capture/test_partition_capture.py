@@ -194,6 +194,44 @@ def test_what_retention_took_all_the_same_is_reported(partition: Partition, capl
     assert "eh1/0: events 0 to 4 are not captured" in caplog.text
 
 
+def test_capture_goes_on_when_all_events_that_it_had_not_seen_were_deleted(
+    partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = partition.writer()
+    partition.publish(START_MS, 5)
+    partition.log.delete_before(5)
+    partition.at(START_MS + MINUTE_MS, writer)
+    assert list(archive_of(partition.archive).values()) == [[]]
+    assert writer.events_lost == 5
+    assert "eh1/0: events 0 to 4 are not captured" in caplog.text
+    partition.publish(START_MS + MINUTE_MS)
+    partition.at(START_MS + 2 * MINUTE_MS, writer)
+    assert list(archive_of(partition.archive).values()) == [[], [5]]
+
+
+@pytest.mark.parametrize("deleted", [2, 3, 5])
+def test_a_file_whose_events_were_deleted_before_its_delivery_holds_those_that_are_left(
+    partition: Partition, deleted: int
+) -> None:
+    class Away(Folder):
+        def put(self, name: str, content: Path) -> None:
+            raise StoreError("the destination is unavailable")
+
+    partition.publish(START_MS)
+    partition.log.roll(max_bytes=0)
+    former = partition.writer(Away(partition.archive))
+    for count in (2, 2):
+        partition.publish(START_MS, count)
+    partition.at(START_MS + MINUTE_MS, former)
+    assert former.failures == 1
+    partition.log.delete_before(deleted)
+    writer = partition.writer()
+    partition.at(START_MS + 2 * MINUTE_MS, writer)
+    assert next(iter(archive_of(partition.archive).values())) == list(range(deleted, 5))
+    assert writer.keep_from == 5
+    assert writer.events_lost == deleted - 1
+
+
 def test_damaged_events_are_reported_and_the_rest_captured(partition: Partition) -> None:
     writer = partition.writer()
     for _ in range(3):

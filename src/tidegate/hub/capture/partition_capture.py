@@ -166,7 +166,7 @@ class CaptureWriter:
 
     def _take_events(self, now_ms: int) -> bool:
         end_ms = self._window_end_ms()
-        batches = self._read()
+        batches = self._read(self._log.next_sequence_number)
         for batch in batches:
             self._skip_to(batch.base_sequence_number)
             if batch.enqueued_time_ms >= end_ms:
@@ -189,13 +189,18 @@ class CaptureWriter:
         self._end_window(bound.lower_bound_ms)
         return True
 
-    def _read(self) -> Sequence[EventBatch]:
-        """Return the next events, skipping any that cannot be read."""
-        while self._next < self._log.next_sequence_number:
+    def _read(self, end: int) -> Sequence[EventBatch]:
+        """Return the next events, skipping any before `end` that cannot be read or were deleted."""
+        while self._next < end:
             try:
-                return self._log.read_batches(self._next, max_bytes=_READ_BYTES)
+                batches = self._log.read_batches(self._next, max_bytes=_READ_BYTES)
             except LogDamaged as damage:
-                self._skip_to(max(damage.resume_sequence_number, self._next + 1))
+                self._skip_to(min(max(damage.resume_sequence_number, self._next + 1), end))
+                continue
+            begin = self._log.begin_sequence_number
+            if batches or begin <= self._next:
+                return batches
+            self._skip_to(min(begin, end))
         return ()
 
     def _skip_to(self, sequence_number: int) -> None:
@@ -292,7 +297,7 @@ class CaptureWriter:
         spool = _Spool(self._spool_path, self._sync_marker(first), first, pending.name_time_s)
         self._next = first
         while self._next < end:
-            for batch in self._read():
+            for batch in self._read(end):
                 if self._next >= end:
                     break
                 self._skip_to(min(batch.base_sequence_number, end))
