@@ -30,6 +30,22 @@ def test_a_full_disk_is_an_error_until_space_returns(tmp_path: Path) -> None:
     assert [row[3] for row in stored(open_log(tmp_path))] == [b"before", b"after"]
 
 
+def test_a_deletion_makes_room_on_a_full_disk(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, segment_bytes=1)
+    for number in range(4):
+        append(log, [b"%d" % number])
+    files.fail("create", errno.ENOSPC)
+    files.fail("write", errno.ENOSPC)
+    with pytest.raises(LogError, match="a new segment"):
+        log.delete_before(4)
+    assert [row[3] for row in stored(log)] == [b"3"]
+    files.heal()
+    log.delete_before(4)
+    assert stored(log) == []
+    log.close()
+
+
 def test_after_a_failed_sync_the_log_trusts_nothing_that_was_written(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files)

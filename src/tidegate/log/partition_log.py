@@ -399,6 +399,7 @@ class PartitionLog:
 
         Raises LogError.
         """
+        self.apply_retention(max_bytes=0, keep_from=sequence_number)  # a full disk has no room for a new segment
         self.roll(max_bytes=0)
         try:
             self.floor.rise(min(sequence_number, self.next_sequence_number))
