@@ -20,6 +20,12 @@ from tidegate.amqp.messages import message_annotation, parse_message
 from tidegate.kafka.records import DEFAULT_MAX_RECORDS_BYTES, Header, RecordBatch, decode
 from tidegate.kafka.records import encode as encode_batch
 
+MESSAGE: tuple[Header, ...] = (("amqp", None),)
+"""The headers of a record in a gateway's topic whose value is an encoded AMQP message."""
+MARKER: tuple[Header, ...] = (("tidegate-marker", None),)
+"""The headers of a record there that is no event."""
+RESERVED_HEADERS = frozenset((MESSAGE, MARKER))
+"""What no record of a client may have: its value would be served unchecked, or not at all."""
 PARTITION_KEY = "x-opt-partition-key"
 MAX_KEY_CHARACTERS = 128
 _ANNOTATIONS, _PROPERTIES, _DATA = b"\x00\x53\x72", b"\x00\x53\x74", b"\x00\x53\x75"

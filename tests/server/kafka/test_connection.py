@@ -18,7 +18,7 @@ from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.kafka.compression import Compression
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, encode_request, parse_response
-from tidegate.kafka.records import decode, parse_batches
+from tidegate.kafka.records import Header, decode, parse_batches
 from tidegate.server import Server
 from tidegate.server.kafka.connection import MAX_LOGGED_A_MINUTE, Refusals
 
@@ -189,8 +189,10 @@ BATCH = batch_of(b"payload")
         (batch_of(bytes(2 << 20)), ErrorCode.MESSAGE_TOO_LARGE),
         (batch_of(bytes(2 << 20), compression=Compression.GZIP), ErrorCode.MESSAGE_TOO_LARGE),
         (batch_of(*[bytes(900_000)] * 50, compression=Compression.ZSTD), ErrorCode.MESSAGE_TOO_LARGE),
+        (batch_of(b"x", b"no AMQP", headers=[(), (("amqp", None),)]), ErrorCode.INVALID_RECORD),
+        (batch_of(b"hidden", headers=[(("tidegate-marker", None),)]), ErrorCode.INVALID_RECORD),
     ],
-    ids=["old-magic", "crc", "cut-off", "two", "none", "large", "large-compressed", "bomb"],
+    ids=["old-magic", "crc", "cut-off", "two", "none", "large", "large-compressed", "bomb", "message", "marker"],
 )
 def test_a_batch_that_cannot_be_stored_is_refused_alone(
     connect: Connect, hub: str, records: bytes, error: ErrorCode
@@ -198,6 +200,11 @@ def test_a_batch_that_cannot_be_stored_is_refused_alone(
     client = connect()
     assert client.produce(hub, records).error_code == error
     assert client.produce(hub, BATCH).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("headers", [(("amqp", b""),), (("amqp", None), ("a", None)), (("AMQP", None),)])
+def test_other_headers_may_have_any_name(connect: Connect, hub: str, headers: tuple[Header, ...]) -> None:
+    assert connect().produce(hub, batch_of(b"x", headers=[headers])).error_code == ErrorCode.NONE
 
 
 def test_transactions_are_refused_with_the_protocols_error(connect: Connect, hub: str) -> None:

@@ -25,6 +25,7 @@ from tidegate.kafka.records import (
     decode,
     parse_batches,
 )
+from tidegate.kafka.translation import RESERVED_HEADERS
 from tidegate.log import Appended, LogClosed, LogDamaged, LogError, PartitionStore
 from tidegate.server.context.context import ServerContext
 from tidegate.server.context.metrics import hub_in
@@ -387,6 +388,9 @@ def _checked_batch(data: bytes, max_bytes: int) -> RecordBatch:
         if batch.is_transactional:
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported")
         columns = decode(batch)
+        if not RESERVED_HEADERS.isdisjoint(columns.headers):
+            names = " or ".join(repr(name) for ((name, _),) in sorted(RESERVED_HEADERS))
+            raise Refused(ErrorCode.INVALID_RECORD, f"{names} without a value cannot be a record's only header")
         if batch.compression and max(len(value or b"") for value in columns.values) > max_bytes:
             raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"a record may have {max_bytes} bytes")
     except BatchError as error:

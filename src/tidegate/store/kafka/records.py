@@ -33,11 +33,9 @@ from tidegate.kafka.records import (
     parse_batches,
     values_alike,
 )
-from tidegate.kafka.translation import event_of
+from tidegate.kafka.translation import MARKER, MESSAGE, event_of
 from tidegate.log import EventBatch
 
-MESSAGE = (("amqp", None),)
-MARKER = (("tidegate-marker", None),)
 _MARKER = Struct(">bqqq")
 _MARKER_VERSION = 1
 
