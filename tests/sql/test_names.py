@@ -87,6 +87,27 @@ def test_a_qualifier_that_names_no_source_is_not_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
+    "source", ["iothub", "[IoTHub] AS IOTHUB", "iothub AS i", "IotHub TIMESTAMP BY IoTHub.EnqueuedTime"]
+)
+def test_an_input_called_iothub_does_not_hide_what_an_iot_hub_adds(source: str) -> None:
+    query = compile_query(f"SELECT IoTHub.ConnectionDeviceId AS id FROM {source}")
+    assert ".IoTHub.ConnectionDeviceId\n" in explain(query)
+    found = next(
+        found for found in lint(query) if found.message.startswith("IoTHub.ConnectionDeviceId is read as what")
+    )
+    assert found.hint == "write ConnectionDeviceId alone if it is a field of the body"
+
+
+def test_an_input_called_iothub_keeps_its_own_fields() -> None:
+    assert notices("SELECT iothub.messageId, iothub.temperature FROM iothub") == []
+    assert (
+        notices("CREATE TABLE iothub (ConnectionDeviceId bigint); SELECT iothub.ConnectionDeviceId FROM iothub") == []
+    )
+    with pytest.raises(QueryError, match="iothub is called i here"):
+        compile_query("SELECT iothub.temperature FROM iothub AS i")
+
+
+@pytest.mark.parametrize(
     ("sql", "message"),
     [
         ("WITH s AS (SELECT r FROM i) SELECT x.a FROM s", "unknown column x"),

@@ -19,6 +19,9 @@ OF_INPUTS = frozenset(
     ]
 )
 
+# What an IoT hub adds to a message in the record IoTHub, and no body would have.
+OF_IOT_HUBS = frozenset(["connectiondeviceid", "connectiondevicegenerationid", "enqueuedtime"])
+
 
 class SourceKind(Enum):
     """The kind of source that an alias of a FROM names."""
@@ -99,7 +102,7 @@ class Scope:
         position = self._report.position(path.span)
         source = self.find(first.text)
         if source and rest:
-            return self._column(source, rest, path)
+            return self._column(source, path.words if self._of_iot_hub(path, source) else rest, path)
         holders = [candidate for candidate in self.sources if candidate.has(first.text)]
         if source and not holders:
             return Row(source.alias, position)
@@ -110,7 +113,7 @@ class Scope:
             if len(holders) > 1:
                 return self._ambiguous(path, holders)
         renamed = next((candidate for candidate in self.sources if candidate.name.lower() == first.text.lower()), None)
-        if renamed and rest:
+        if renamed and rest and not self._of_iot_hub(path, renamed):
             self._report.error(
                 first.span, f"{first.text} is called {renamed.alias} here", f"write {renamed.alias}.{rest[0].text}"
             )
@@ -123,6 +126,20 @@ class Scope:
         known += [name for candidate in self.sources for name in candidate.declared or ()]
         self._report.error(first.span, f"unknown column {first.text}", self._hint(first.text, known))
         return Literal(None, position)
+
+    def _of_iot_hub(self, path: Path, source: Source) -> bool:
+        """Return whether a path is what an IoT hub adds to a message though IoTHub names a source, and note it."""
+        first, name = path.words[0], path.words[1]
+        if source.kind is not SourceKind.INPUT or first.text.lower() != "iothub" or len(path.words) != 2:
+            return False
+        if name.text.lower() not in OF_IOT_HUBS or source.has(name.text):
+            return False
+        self._report.notice(
+            first.span,
+            f"IoTHub.{name.text} is read as what an IoT hub adds to a message; the input is called {source.name} too",
+            f"write {name.text} alone if it is a field of the body",
+        )
+        return True
 
     def _note_record(self, first: Word, source: Source, path: Path) -> None:
         """Add a notice that a qualifier that names no source was read as a column that holds a record."""
