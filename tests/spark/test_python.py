@@ -1,4 +1,4 @@
-"""Which Python Spark starts, where the one that runs is not the first on the PATH."""
+"""Which Python Spark starts, where the one that runs is not the first on the PATH, and which PySpark that imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+import py4j
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.source import ROOT
 from tidegate import spark_python
@@ -48,6 +51,60 @@ def test_what_is_set_stays(environment: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PYSPARK_PYTHON", "python3.13")
     spark_python.set_default()
     assert os.environ["PYSPARK_PYTHON"] == "python3.13"
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder of packages with an installed PySpark, and its archives."""
+    packages = tmp_path / "site-packages"
+    for name in ("pyspark", "py4j"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    (packages / "pyspark/python/lib").mkdir(parents=True)
+    return packages
+
+
+def archives_in(packages: Path) -> list[str]:
+    return [str(packages / "pyspark/python/lib" / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+
+
+def test_installed_packages_are_preferred_to_archives_of_them(packages: Path) -> None:
+    others = ["/work", "/work/python.zip", str(packages / "pyspark/python/lib")]
+    path = [*archives_in(packages), *others, str(packages)]
+    spark_python.drop_archives(path)
+    assert path == [*others, str(packages)]
+
+
+def test_a_folder_of_packages_may_have_two_names(packages: Path, tmp_path: Path) -> None:
+    """As where the name of an environment is a link."""
+    (tmp_path / "link").symlink_to(packages, target_is_directory=True)
+    path = [*archives_in(tmp_path / "link"), str(packages)]
+    spark_python.drop_archives(path)
+    assert path == [str(packages)]
+
+
+def test_archives_of_a_pyspark_that_is_not_on_the_path_stay(packages: Path, tmp_path: Path) -> None:
+    path = [*archives_in(packages), str(tmp_path)]
+    spark_python.drop_archives(path)
+    assert path == [*archives_in(packages), str(tmp_path)]
+
+
+def test_an_archive_of_a_package_that_is_not_installed_stays(packages: Path) -> None:
+    (packages / "py4j/__init__.py").unlink()
+    pyspark, py4j = archives_in(packages)
+    path = [pyspark, py4j, str(packages)]
+    spark_python.drop_archives(path)
+    assert path == [py4j, str(packages)]
+
+
+def test_a_worker_imports_the_installed_pyspark(spark: SparkSession) -> None:
+    def found(number: int) -> tuple[str, str]:
+        import py4j
+        import pyspark
+
+        return pyspark.__file__, py4j.__file__
+
+    assert spark.sparkContext.range(1).map(found).collect() == [(pyspark.__file__, py4j.__file__)]
 
 
 def test_the_wheel_installs_what_sets_it() -> None:
