@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -133,6 +134,32 @@ def test_the_python_client_reads_what_the_hub_delivers(key: str | None) -> None:
     assert received.enqueued_time.timestamp() == 1.234
     assert received.partition_key == (None if key is None else key.encode())
     assert received.body_as_str() == "body"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda text: text,
+        lambda text: text.encode(),
+        lambda text: Described(Ulong(1), Symbol(text)),
+        lambda text: Described(Symbol("a"), Described(Symbol("b"), text.encode())),
+    ],
+    ids=["text", "bytes", "described", "described twice"],
+)
+def test_the_hub_s_own_annotations_are_the_only_ones_of_their_names_for_microsoft_s_client(
+    name: Callable[[str], Any],
+) -> None:
+    """Its decoder takes symbols, text, bytes and described values for the same key."""
+    forged = {"x-opt-sequence-number": 777, "x-opt-offset": "999", "x-opt-enqueued-time": 1, "x-opt-publisher": "boss"}
+    body = section(0x75, b"x")
+    entries = b"".join(encode(name(key)) + encode(value) for key, value in forged.items())
+    head = b"\x00\x53\x72\xd1" + (4 + len(entries)).to_bytes(4, "big") + (2 * len(forged)).to_bytes(4, "big")
+    event = with_annotations(head + entries + body, {"x-opt-publisher": "me"})
+    assert message_annotation(event, "x-opt-publisher") == "me"
+    received = EventData._from_message(decode_payload(memoryview(annotate(event, 5, "77", 1234))))
+    assert (received.sequence_number, received.offset) == (5, "77")
+    assert received.system_properties[b"x-opt-enqueued-time"] == 1234
+    assert received.system_properties[b"x-opt-publisher"] == b"me"
 
 
 def test_a_forged_section_is_found_behind_the_quick_ways() -> None:

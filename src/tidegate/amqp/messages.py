@@ -319,6 +319,9 @@ _FIXED_SIZE = len(_SEQUENCE_NUMBER_ENTRY) + 8 + len(_OFFSET_ENTRY) + 1 + len(_EN
 _HUB_SECTION = struct.Struct(">4sII24sq15sB")
 _MAP32 = b"\x00\x53\x72\xd1"
 """The beginning of a message annotations section."""
+_DESCRIBED = 0x00
+_NAME_PREFIXES = {0xA0: 2, 0xA1: 2, 0xA3: 2, 0xB0: 5, 0xB1: 5, 0xB3: 5}
+"""How many bytes lie before the text of a name, by its constructor."""
 _NUMBER_AT = 12 + len(_SEQUENCE_NUMBER_ENTRY)
 """Where the sequence number is in that section."""
 _LATER_SECTIONS = tuple(bytes((0x00, 0x53, code)) for code in range(MESSAGE_ANNOTATIONS + 1, FOOTER + 1))
@@ -513,7 +516,10 @@ def _walk(encoded: bytes, code: int, dropped: frozenset[bytes]) -> _Cut:
 
 
 def _map_entries(encoded: bytes, section: Section) -> list[tuple[bytes, int, int]]:
-    """Return name, start and end of each entry of a section's map. A name that is not text is its whole encoding."""
+    """Return name, start and end of each entry of a section's map. A name that is no text is its whole encoding.
+
+    Names are symbols, but some clients take text, bytes and described values for the same name, so they all are one.
+    """
     position = section.value
     constructor = encoded[position]
     if constructor == 0x40:
@@ -531,8 +537,11 @@ def _map_entries(encoded: bytes, section: Section) -> list[tuple[bytes, int, int
         for _ in range(count >> 1):
             value = skip(encoded, position)
             end = skip(encoded, value)
-            prefix = {0xA1: 2, 0xA3: 2, 0xB1: 5, 0xB3: 5}.get(encoded[position], 0)
-            entries.append((encoded[position + prefix : value], position, end))
+            name = position
+            while encoded[name] == _DESCRIBED:
+                name = skip(encoded, name + 1)
+            name += _NAME_PREFIXES.get(encoded[name], 0)
+            entries.append((encoded[name:value], position, end))
             position = end
     except (IndexError, struct.error):
         raise DecodeError("the annotations end inside an entry") from None
