@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import RULE
 from tidegate.amqp.framing.frames import SASL_HEADER
 from tidegate.server import Server
 
@@ -31,6 +33,44 @@ def test_microsofts_and_the_registered_subprotocol_lead_to_amqp(
 def test_other_subprotocols_are_refused(server: Server, asked: list[str] | None) -> None:
     with pytest.raises(InvalidStatus):
         connect(f"ws://127.0.0.1:{server.http_port}/$servicebus/websocket", subprotocols=asked)
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_let_in"),
+    [
+        ("http://localhost:3000", True),
+        ("http://[::1]", True),
+        ("http://{host}", True),
+        ("https://site.example", False),
+        ("http://localhost.site.example", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_pages_of_other_sites_do_not_reach_a_hub_of_this_machine_with_the_published_key(
+    server: Server, origin: str, is_let_in: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = f"127.0.0.1:{server.http_port}"
+
+    def ask() -> None:
+        headers = {"Origin": origin.format(host=host)}
+        with connect(f"ws://{host}/$servicebus/websocket", subprotocols=["amqp"], additional_headers=headers) as opened:
+            opened.send(SASL_HEADER)
+            assert opened.recv(timeout=PATIENCE_S).startswith(SASL_HEADER)
+
+    if is_let_in:
+        ask()
+        return
+    with pytest.raises(InvalidStatus):
+        ask()
+    assert "regenerate RootManageSharedAccessKey" in caplog.text
+    rules = server.namespace.management
+    published = server.namespace.access.rule_table.rule(RULE)
+    rules.set_access_rule(replace(published, primary_key="one", secondary_key="another"))
+    try:
+        ask()
+    finally:
+        rules.set_access_rule(published)
 
 
 @pytest.mark.parametrize("origin", ["", "https://localhost", "HTTP://other.example:81"])

@@ -18,9 +18,10 @@ from starlette.requests import Request
 from tests.azure.management.conftest import GROUP, KEY, NAMESPACE, Api
 from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import MAX_BODY_BYTES, ArmError
-from tidegate.azure.management.routes import _check_transport, _is_loopback
+from tidegate.azure.management.routes import _check_transport
 from tidegate.hub.access import sign
 from tidegate.server import Server
+from tidegate.server.http.refusals import is_loopback
 
 HUB = f"{NAMESPACE}/eventhubs/hub-of-routes"
 LIST_KEYS = f"{NAMESPACE}/authorizationRules/RootManageSharedAccessKey/listKeys"
@@ -186,7 +187,7 @@ def test_http_is_for_this_machine_only(arm_server: Server) -> None:
     connection.request("GET", f"{NAMESPACE}?api-version=2024-01-01", headers={"Authorization": f"Bearer {KEY}"})
     assert connection.getresponse().status == 200
     connection.close()
-    assert [_is_loopback(host) for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "", "x")] == [
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "", "x")] == [
         True,
         True,
         True,

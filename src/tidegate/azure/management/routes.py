@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -47,7 +46,7 @@ from tidegate.azure.management.stream_analytics.provider import StreamAnalyticsP
 from tidegate.azure.management.stream_analytics.store import LocalHubs
 from tidegate.hub.access_rules import Right
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
-from tidegate.server.http.refusals import read_body
+from tidegate.server.http.refusals import is_loopback, read_body
 from tidegate.server.http.routing import HttpContext, RouteGroup
 from tidegate.service import Jobs
 
@@ -281,18 +280,9 @@ def _check_transport(request: Request) -> None:
     """
     host = request.client.host if request.client else ""
     server = request.scope.get("server")
-    is_same_machine = _is_loopback(host) or (server is not None and host == server[0])
+    is_same_machine = is_loopback(host) or (server is not None and host == server[0])
     if request.url.scheme != "https" and not is_same_machine:
         raise ArmError(403, "HttpsRequired", "without TLS the management API is served to clients on this machine only")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 def _base_url(request: Request) -> str:

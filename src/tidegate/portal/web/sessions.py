@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from starlette.requests import Request
 from tidegate.hub.access import Access, Grant
 from tidegate.hub.access_rules import NAMESPACE_LEVEL, Right, is_root_rule
 from tidegate.hub.errors import HubError, Unauthorized
+from tidegate.server.http.refusals import is_loopback
 
 
 class VisitorRole(Enum):
@@ -207,21 +207,10 @@ def is_loopback_request(request: Request) -> bool:
     if any(name in request.headers for name in _OF_PROXIES):
         return False
     client = request.client.host if request.client else ""
-    return _is_loopback(client) and _is_loopback(_host_name(request.headers.get("host", "")))
+    return is_loopback(client) and is_loopback(_host_name(request.headers.get("host", "")))
 
 
 def _host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
-
-
-def _is_loopback(name: str) -> bool:
-    if name.lower() == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import time
 from collections import Counter
@@ -24,6 +25,18 @@ def error_answer(status: int, detail: str, headers: Mapping[str, str] | None = N
     """Return an XML document with a status and what was wrong."""
     content = f"<Error><Code>{status}</Code><Detail>{escape(detail)}</Detail></Error>"
     return Response(content, status_code=status, media_type="application/xml", headers=headers)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, by its name or address, is this machine itself."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
 
 
 async def not_served(request: Request, error: Exception) -> Response:

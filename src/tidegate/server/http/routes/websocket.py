@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+from urllib.parse import urlsplit
 
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tidegate.hub.access import Access
+from tidegate.hub.access_rules import EMULATOR_KEY, ROOT_RULE
+from tidegate.server.http.refusals import is_loopback
 from tidegate.server.http.routing import HttpContext, RouteGroup, register
 from tidegate.server.transports.transport import Conversation, Converse
 
+_logger = logging.getLogger(__name__)
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 """What Microsoft's clients ask for, and the name that is registered for AMQP, which others ask for."""
 FRAME_BYTES = 256 << 10
@@ -112,8 +118,27 @@ class WebSocketTransport:
 PATHS = ("/$servicebus/websocket", "/$servicebus/websocket/")
 
 
+def _is_of_a_stranger_s_page(websocket: WebSocket, access: Access) -> bool:
+    """Return whether the page of a site asks, in the browser of someone on this machine, while the key is published.
+
+    Browsers let every page open web sockets to localhost, and name the page's site in `Origin`.
+    """
+    origin = urlsplit(websocket.headers.get("origin", ""))
+    is_own = is_loopback(origin.hostname or "") or origin.netloc == websocket.headers.get("host")
+    if "origin" not in websocket.headers or is_own:
+        return False
+    root = access.rule_table.find(ROOT_RULE)
+    is_key_published = root is not None and EMULATOR_KEY in root.keys
+    return is_key_published and websocket.client is not None and is_loopback(websocket.client.host)
+
+
 def _routes(context: HttpContext) -> list[WebSocketRoute]:
     async def web_socket(websocket: WebSocket) -> None:
+        if _is_of_a_stranger_s_page(websocket, context.hub.namespace.access):
+            site = websocket.headers["origin"][:200]
+            _logger.warning("refused a web socket to a page of %r: regenerate %s, whose key is known", site, ROOT_RULE)
+            await websocket.close(1008, "another site's page: the hub's key is the published one")
+            return
         await converse_over(websocket, context.control.converse, context.hub.settings.unsent_bytes_per_client)
 
     return [WebSocketRoute(path, web_socket) for path in PATHS]
