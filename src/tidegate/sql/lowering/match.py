@@ -34,6 +34,7 @@ from tidegate.sql.plan.nodes import (
 from tidegate.sql.plan.patterns import lengths_of
 from tidegate.sql.plan.signatures import AggregateSignature, ArgumentKind, Signature
 from tidegate.sql.plan.units import SECOND
+from tidegate.sql.plan.walking import fold
 
 _METHODS = {"first": "First", "last": "Last", "min": "Min", "max": "Max"}
 
@@ -58,6 +59,10 @@ def lower_match(context: Context, node: syntax.Matched, source: Source, below: R
             report.error(
                 key.span, f"{lowered.source} is a whole event, not a key", f"name a column: {lowered.source}.…"
             )
+    own = source.partition_by
+    if own is not None and fold(own) not in map(fold, partition_by):
+        # PARTITION BY of the FROM makes separate timelines: a match is of one partition's events.
+        partition_by = (*partition_by, own)
     calls: list[MatchCall] = []
     words = {word.text.lower(): word.text for word in node.names}
     definitions = _definitions(context, node, scope, words, calls)

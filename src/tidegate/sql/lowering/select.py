@@ -151,9 +151,11 @@ class SelectLowerer:
         keys: list[Expr] = []
         timestamps: list[Node] = []
         guessed = False
+        partitions = [source.partition_by for source in plan.scope.sources if source.partition_by is not None]
         for item in node.group_by:
             if isinstance(item, syntax.Function) and self._context.catalog.is_window(item.key):
-                windows.append((item, WindowLowerer(self._context, rows.value).window(item)))
+                # Sources that are joined have equal keys (join_bounds).
+                windows.append((item, WindowLowerer(self._context, rows.value, partitions[:1]).window(item)))
             elif isinstance(item, syntax.Function) and self._misspelt_window(item):
                 guessed = True
             else:
@@ -169,6 +171,10 @@ class SelectLowerer:
         if node.group_by:
             span = node.group_by[0].span.to(node.group_by[-1].span)
             self._check_over_keys(span, keys, plan)
+            if partitions and not any(fold(key) in map(fold, keys) for key in partitions):
+                name = ".".join(partitions[0].path)
+                message = f"the source is partitioned by {name}: GROUP BY must have it as a key"
+                self._report.error(span, message, f"add {name} to GROUP BY, or remove PARTITION BY")
             if not windows and not timestamps and not guessed:
                 hint = "add TumblingWindow(second, 10), another window, or System.Timestamp()"
                 self._report.error(span, "GROUP BY has no window: a window must be specified", hint)

@@ -6,7 +6,7 @@ https://learn.microsoft.com/stream-analytics-query/windowing-azure-stream-analyt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidegate.sql.lowering.context import Context
 from tidegate.sql.lowering.expressions import as_text, unit_word
@@ -15,6 +15,7 @@ from tidegate.sql.parsing.syntax import Node
 from tidegate.sql.plan import units
 from tidegate.sql.plan.catalog import WINDOWS
 from tidegate.sql.plan.nodes import Expr, Length, NamedWindow, Window, Windows
+from tidegate.sql.plan.walking import fold
 
 MAX_TICKS = 7 * units.DAY
 """The longest size, hop or offset (Windows() page, "Limits")."""
@@ -31,13 +32,17 @@ def lookback_ticks(window: Window | Windows) -> int:
 
 
 class WindowLowerer:
-    """Lowers windows to the plan. `value` lowers an expression over the rows that the window groups."""
+    """Lowers windows to the plan.
 
-    def __init__(self, context: Context, value: Callable[[Node], Expr]) -> None:
+    `value` lowers an expression over the grouped rows; `partitions` are the keys of PARTITION BY in the FROM.
+    """
+
+    def __init__(self, context: Context, value: Callable[[Node], Expr], partitions: Sequence[Expr] = ()) -> None:
         self._context = context
         self._catalog = context.catalog
         self._report = context.report
         self._value = value
+        self._partitions = partitions
 
     def window(self, node: syntax.Function) -> Window | Windows:
         """Return the window that a function of GROUP BY means, and report its errors."""
@@ -115,6 +120,10 @@ class WindowLowerer:
                 )
             else:
                 partition_by = tuple(self._value(key) for key in over.partition_by)
+        if kind.partitions:
+            # PARTITION BY of the FROM makes separate timelines: a session is of one partition's events.
+            missing = [key for key in self._partitions if fold(key) not in map(fold, partition_by)]
+            partition_by = (*partition_by, *missing)
         ticks = self._lengths(node, kind)
         return kind(*ticks, partition_by=partition_by, position=self._report.position(node.span))
 
