@@ -71,6 +71,13 @@ def test_a_double_quoted_field_has_its_value_and_a_warning() -> None:
     assert notices('SELECT "i"."a" INTO "o" FROM "i" TIMESTAMP BY "t"') == []
 
 
+def test_a_number_in_brackets_right_after_a_column_is_a_name_and_said_to_be_one() -> None:
+    (found,) = lint(compile_query("SELECT a.items[0] FROM i AS a"))
+    assert (found.column, found.message) == (15, "a.items[0] is read as a.items AS [0], not as an element")
+    assert found.hint == "GetArrayElement(a.items, 0)"
+    assert notices("SELECT items AS [0], v [1], w[x] FROM i") == []
+
+
 # Sources --------------------------------------------------------------------------------------------------------------
 
 

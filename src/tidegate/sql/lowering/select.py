@@ -227,6 +227,10 @@ class SelectLowerer:
             if isinstance(lowerer, GroupLowerer):
                 lowerer.alias = item.alias.text if item.alias else None
             items.append(Item(name, lowerer.value(item.value), self._report.position(item.value.span)))
+            if item.alias and item.alias.text.isdecimal() and item.alias.span.start == item.value.span.end:
+                text = self._report.text(item.value.span)
+                message = f"{text}[{item.alias.text}] is read as {text} AS [{item.alias.text}], not as an element"
+                self._report.notice(item.alias.span, message, f"GetArrayElement({text}, {item.alias.text})")
             if name.lower() in seen:
                 span = item.alias.span if item.alias else item.value.span
                 self._report.error(span, f"two columns are called {name}", "give one another name: AS …")
