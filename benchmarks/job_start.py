@@ -1,9 +1,9 @@
 """How long `tidegate job run` takes to its first result on the disk, and to its first on Spark. Linux only.
 
 A publisher sends 1,000 events a second before the command begins and all the while; windows of a second end all the
-time. The command is a new process, as a person runs it. Its first steps are in the process, until Spark is up, unless
-the job has a function of the user's: then it waits for Spark. Processor time is that of the command and of all it
-starts; where the machine has other work, it says what the seconds do not.
+time. The command is a new process, as a person runs it. Its first steps are in the process, until Spark is up, or in a
+child if the job has a function of the user's. Processor time is that of the command and of all it starts; where the
+machine has other work, it says what the seconds do not.
 
     python -m benchmarks.job_start [RUNS]
 """

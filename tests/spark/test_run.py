@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -103,8 +104,9 @@ def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(
         process.kill()
 
 
+@pytest.mark.parametrize("function", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
-    hub: BackgroundServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: BackgroundServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: bool
 ) -> None:
     rehearsed: list[list[Answer]] = []
     monkeypatch.setattr(run, "rehearse", lambda *step: rehearsed.append(rehearse(*step)))
@@ -117,6 +119,15 @@ def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
 
     monkeypatch.setattr(run, "warm_up", warm_up_later)
     path = write_job(tmp_path, hub, "begun", COUNT, "late_arrival_tolerance_s = 1")
+    calls = tmp_path / "calls"
+    if function:
+        # Code of the user's is called in another process, here as on Spark.
+        text = path.read_text().replace("AVG(v)", "AVG(udf.own(v))")
+        path.write_text(text + '[functions.own]\nmodule = "own.py"\n')
+        (tmp_path / "own.py").write_text(
+            f"import os\n\n\ndef own(v):\n    with open({str(calls)!r}, 'a') as file:\n"
+            "        file.write(f'{os.getpid()}\\n')\n    return v\n"
+        )
     out = tmp_path / "out.jsonl"
     places: list[RunLocation] = []
 
@@ -149,6 +160,10 @@ def test_a_live_job_takes_its_first_steps_here_and_moves_when_spark_is_up(
     assert [answer for answer in answers if answer.failure or answer.lost] == []
     assert sum(result.counts[INPUT_EVENTS] for answer in answers for result in answer.results) == 2
     assert not [*Path(tempfile.gettempdir()).glob("tidegate-rehearsal_*")]
+    if function:
+        callers = {int(line) for line in calls.read_text().splitlines()}
+        assert len(callers) >= 2
+        assert os.getpid() not in callers
 
 
 def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:

@@ -22,18 +22,21 @@ from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
+from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
+from tidegate.job.run.isolated_placement import IsolatedPlacement
 from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.patient_placement import ForwardingPlacement
 from tidegate.job.run.placement_policy import BeginHere, PlacementPolicy, RunLocation
 from tidegate.job.run.progress_report import StepTimes
 from tidegate.job.run.run import Observer, Placements, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.run.seal_schedule import is_worthwhile
 from tidegate.job.run.status import note_waiting
 from tidegate.job.runtime.emission import StepOrder
-from tidegate.job.runtime.placement import DriverPlacement, Outcome, Placement
+from tidegate.job.runtime.placement import Outcome, Placement
 from tidegate.job.runtime.step import Step
-from tidegate.job.runtime.task import Task, local_runner
-from tidegate.ordering import END_OF_TIME, Policy
+from tidegate.job.runtime.task import Task
+from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import ExecutorWatch, executors_for_shards, shards_for
 from tidegate.spark.failures import failure_of
@@ -144,9 +147,12 @@ class SparkPlacements:
             case WhereRun.PROCESS:
                 return replace(here, why=self._wanted.why)
             case WhereRun.SPARK if self._starting is not None:
-                starting, policy = self._starting, self._job.policy
+                starting = self._starting
+                first = self._isolated if self._has_code() else here.here
                 begin = BeginHere(starting.is_up)
-                return Placements(lambda program: starting.here(program, policy), self._on_spark, begin, self._cores)
+                return Placements(
+                    lambda program: starting.watched(first(program), program), self._on_spark, begin, self._cores
+                )
             case WhereRun.SPARK:
                 return Placements(here.here, self._on_spark, parallelism=self._cores, why=self._wanted.why)
             case WhereRun.AUTO:
@@ -176,20 +182,31 @@ class SparkPlacements:
     def _may_begin_here(self) -> bool:
         """Return whether the first steps may be taken in this process, while Spark starts.
 
-        Not with code of the user's, which may end the process that runs it; nor where a query looks back so far that
-        reading again costs more than waiting; nor over recorded logs, for which nobody waits.
+        Not where a query looks back so far that reading again costs more than waiting; nor over recorded logs, for
+        which nobody waits.
         """
-        job, definition = self._job, self._job.definition
-        has_code = bool(definition.functions) or any(
-            getattr(section, "deserializer", None) for section in definition.inputs.values()
-        )
-        if has_code or not self._master.startswith("local") or is_worthwhile(job.program, job.policy):
+        job = self._job
+        if not self._master.startswith("local") or is_worthwhile(job.program, job.policy):
             return False
         try:
             ends = [end for log in self._opened.inputs.logs.values() for end in log.ends().values()]
         except InputError:
             return True
         return any(not end.complete for end in ends)
+
+    def _has_code(self) -> bool:
+        """Return whether the job has code of the user's that may end the process that runs it; scripts cannot."""
+        definition = self._job.definition
+        functions = definition.functions.values()
+        return any(not isinstance(one, FunctionDefinition) or not one.is_script for one in functions) or any(
+            getattr(section, "deserializer", None) for section in definition.inputs.values()
+        )
+
+    def _isolated(self, program: Program) -> Placement:
+        """Return a placement in a process of its own, which ends with the run."""
+        placement = IsolatedPlacement(program, self._job.policy)
+        self._started.callback(placement.close)
+        return placement
 
     def _manager(self) -> AbstractContextManager[SparkContext]:
         name = f"tidegate {self._job.definition.name}"
@@ -255,9 +272,9 @@ class _StartingSpark:
         self._begin()
         return self._future.done() and self._future.result() is not None
 
-    def here(self, program: Program, policy: Policy) -> Placement:
-        """Return a placement in this process, whose latest step is rehearsed on Spark before that counts as up."""
-        self._watched = _WatchedPlacement(program, policy)
+    def watched(self, placement: Placement, program: Program) -> Placement:
+        """Return a placement whose latest step is rehearsed on Spark before that counts as up."""
+        self._watched = _WatchedPlacement(placement, program)
         return self._watched
 
     def session(self) -> SparkSession:
@@ -312,11 +329,11 @@ class _StartingSpark:
             self._manager.__exit__(*raised)
 
 
-class _WatchedPlacement(DriverPlacement):
-    """A placement in this process that knows its program, and its latest step which read something."""
+class _WatchedPlacement(ForwardingPlacement):
+    """A placement that knows its program, and its latest step which read something."""
 
-    def __init__(self, program: Program, policy: Policy) -> None:
-        super().__init__(program, policy, lambda own: local_runner(own, policy))
+    def __init__(self, placement: Placement, program: Program) -> None:
+        super().__init__(placement)
         self.program = program
         self.latest: tuple[Sequence[Task], StepOrder] | None = None
 

@@ -17,35 +17,18 @@ from tidegate.job.runtime.sealing import SealedState, SealFolder
 from tidegate.job.runtime.task import Task
 
 
-class PatientPlacement:
-    """Runs the steps of another placement, with patience."""
+class ForwardingPlacement:
+    """A placement that lets another one do everything; what it does differently, a class that inherits from it says."""
 
-    def __init__(self, placement: Placement, reading: RetryPolicy, deaths: Deaths) -> None:
+    def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._reading = reading
-        self._deaths = deaths
 
     @property
     def location(self) -> StateLocation:
         return self._placement.location
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
-        names = dict.fromkeys(one.input for task in tasks for one in task.ranges)
-        what = ", ".join(f"input '{name}'" for name in names)
-        outcome = self._reading.call(what, lambda: self._attempt(tasks, order))
-        if isinstance(outcome, UnavailableError):
-            raise outcome
-        return outcome
-
-    def _attempt(self, tasks: Sequence[Task], order: StepOrder) -> Outcome | UnavailableError:
-        """Take the step; what fails other than an input, such as a Spark that has stopped, is not waited for."""
-        try:
-            with self._deaths.step(tasks):
-                return self._placement.run(tasks, order)
-        except InputUnavailableError:
-            raise
-        except UnavailableError as error:
-            return error
+        return self._placement.run(tasks, order)
 
     def idle_executors(self, sealed: bool) -> int:
         return self._placement.idle_executors(sealed)
@@ -66,11 +49,41 @@ class PatientPlacement:
         return self._placement.spread()
 
     def rebuilding(self, lost: Collection[ShardName]) -> Rebuilding | None:
-        part = self._placement.rebuilding(lost)
-        return None if part is None else PatientRebuilding(part, self._reading, self._deaths)
+        return self._placement.rebuilding(lost)
 
     def close(self) -> None:
         self._placement.close()
+
+
+class PatientPlacement(ForwardingPlacement):
+    """Runs the steps of another placement, with patience."""
+
+    def __init__(self, placement: Placement, reading: RetryPolicy, deaths: Deaths) -> None:
+        super().__init__(placement)
+        self._reading = reading
+        self._deaths = deaths
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        names = dict.fromkeys(one.input for task in tasks for one in task.ranges)
+        what = ", ".join(f"input '{name}'" for name in names)
+        outcome = self._reading.call(what, lambda: self._attempt(tasks, order))
+        if isinstance(outcome, UnavailableError):
+            raise outcome
+        return outcome
+
+    def _attempt(self, tasks: Sequence[Task], order: StepOrder) -> Outcome | UnavailableError:
+        """Take the step; what fails other than an input, such as a Spark that has stopped, is not waited for."""
+        try:
+            with self._deaths.step(tasks):
+                return self._placement.run(tasks, order)
+        except InputUnavailableError:
+            raise
+        except UnavailableError as error:
+            return error
+
+    def rebuilding(self, lost: Collection[ShardName]) -> Rebuilding | None:
+        part = self._placement.rebuilding(lost)
+        return None if part is None else PatientRebuilding(part, self._reading, self._deaths)
 
 
 class PatientRebuilding(PatientPlacement):
