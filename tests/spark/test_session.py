@@ -171,8 +171,19 @@ def test_a_killed_daemon_of_workers_is_survived() -> None:
     with spark_context(SparkSettings(master="local[1]"), "daemon") as context:
         one = context.parallelize([1], 1).mapPartitions(daemon)
         (first,) = one.collect()
+        assert b"\0tidegate.spark.daemon\0" in Path(f"/proc/{first}/cmdline").read_bytes()
         os.kill(first, signal.SIGKILL)
         assert all(one.collect() for _ in range(3))
+
+
+def test_workers_of_another_python_are_forked_by_the_daemon_of_pyspark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    with spark_context(SparkSettings(master="local[1]"), "another") as context:
+        assert context.getConf().get("spark.python.daemon.module") in (None, "pyspark.daemon")
 
 
 def of_a_process(script: str, *, killed: bool = False) -> str:

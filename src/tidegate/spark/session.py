@@ -36,6 +36,7 @@ from tidegate.spark.java import forget_ended_java, start_java
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 _REACHED_WITHIN_S = 5.0
 _SOCKETS = "tidegate-sockets-"
+_DAEMON = "tidegate.spark.daemon"
 
 
 @contextlib.contextmanager
@@ -73,6 +74,12 @@ def spark_context(
         # Over loopback TCP, each task of Python waits 40 ms for a delayed acknowledgement (Spark 4.1 and later).
         conf.set("spark.python.unix.domain.socket.enabled", "true")
         conf.set("spark.python.unix.domain.socket.dir", str(_sockets().path))
+    if master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        # Elsewhere it may be missing, and then no task would run.
+        conf.set("spark.python.daemon.module", _DAEMON)
+    elif conf.get("spark.python.daemon.module", "") == _DAEMON:
+        # Java has kept it from a context before.
+        conf.set("spark.python.daemon.module", "pyspark.daemon")
     (
         conf.setMaster(master)
         .setAppName(name)

@@ -28,9 +28,9 @@ from pyspark.sql import SparkSession
 
 from tidegate.connectors.model.errors import JobError
 from tidegate.job.config.spark_settings import SparkSettings
+from tidegate.spark import daemon
 from tidegate.spark.failures import FAILURES
 from tidegate.spark.session import spark_context
-from tidegate.spark.shared import daemon
 from tidegate.spark.shared.attachment import OWNER
 
 _FIRST_TO_KILL = "800"
@@ -66,7 +66,7 @@ class HostOrder:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": f"{self.memory_bytes // _MIB}m",
-            "spark.python.daemon.module": "tidegate.spark.shared.daemon",
+            "spark.python.daemon.module": "tidegate.spark.daemon",
             "spark.executor.cores": str(self.cores),
             "spark.local.dir": self.folder,
             "spark.scheduler.mode": "FAIR",
