@@ -254,3 +254,22 @@ def test_a_key_without_the_right_to_listen_reads_nothing_on_the_hub_s_machine_ei
         assert [len(events.bodies) for events in found[Right.LISTEN].read_events(10)] == [1]
         with pytest.raises(InputError, match=r"Listen on eh.* needs a token that covers it"):
             list(found[Right.SEND].read_events(10))
+
+
+@pytest.mark.parametrize("use_segments", [False])
+def test_events_that_were_deleted_on_request_are_gone_also_from_within_a_segment(
+    tmp_path: Path, use_segments: bool
+) -> None:
+    hubs = (EventHubConfig(name="eh", partition_count=1),)
+    with BackgroundServer(NamespaceConfig(name="ns", event_hubs=hubs), tmp_path) as server, ExitStack() as opened:
+        publisher = opened.enter_context(closing(Publisher(ConnectionString.parse(server.connection_string, "eh"))))
+        publisher.publish([b"0", b"1", b"2"], partition="0")
+        log = opened.enter_context(
+            closing(HubLog.connect(server.connection_string, "eh", "$Default", use_segments=use_segments))
+        )
+        end = log.ends()["0"]
+        server.server.namespace.event_hub("eh").partition("0").log.delete_before(2)
+        for stop in (2, 3):
+            with pytest.raises(InputError, match="event 0 no longer exists"):
+                list(log.range("0", end.begin, stop).read_events(10))
+        assert [events.bodies for events in log.range("0", 2, 3).read_events(10)] == [[b"2"]]

@@ -184,7 +184,7 @@ class HubRange:
                     at, failures = deliveries[-1].sequence_number + 1, 0
                 if self.has_gaps and at < self.end:
                     self._check_gaps(client, at, [self.end])
-                    return
+                return
             except ClientError as error:
                 failures += 1
                 if failures > _READ_AGAIN or not _is_passing(error):
