@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from tidegate.durable_files import FileDamaged, Files
+from tidegate.durable_files import FileDamaged, Files, read_checked, write_checked
 from tidegate.log.errors import LogError
 from tidegate.log.segment import SegmentName
 
@@ -141,3 +141,36 @@ def _decode(data: bytes) -> Acknowledged | None:
     _, position, sequence_number, offset, time_ms, base_position, base_number, log_id = _RECORD.unpack_from(data)
     begin = SegmentName(base_position, base_number)
     return Acknowledged(position, sequence_number, offset, time_ms, begin, log_id)
+
+
+class Floor:
+    """The number before which events were deleted on request, whichever segments they are in.
+
+    A segment goes once all of its events are below the floor or too old; until then nobody is given those below it.
+    """
+
+    def __init__(self, sequence_number: int, path: Path | None = None) -> None:
+        """Begin at a number; without a path it is not kept."""
+        self.sequence_number = sequence_number
+        self._path = path
+
+    @classmethod
+    def read(cls, directory: Path, next_sequence_number: int | None = None) -> Floor:
+        """Return what was kept in the folder of a log. Raises FileDamaged, OSError."""
+        path = directory / "deleted.json"
+        advice = "delete it, and events that were deleted on request may be read again until retention deletes them"
+        found = (read_checked(path, advice=advice) or {}).get("before", 0)
+        if type(found) is not int or found < 0:
+            raise FileDamaged(path, f"before is {found!r}", advice)
+        return cls(found if next_sequence_number is None else min(found, next_sequence_number), path)
+
+    def above(self, sequence_number: int) -> int:
+        """Return the number, or the floor if that is higher."""
+        return max(sequence_number, self.sequence_number)
+
+    def rise(self, sequence_number: int) -> None:
+        """Raise the floor durably; a lower number changes nothing. Raises OSError."""
+        if sequence_number > self.sequence_number:
+            if self._path is not None:
+                write_checked(self._path, {"before": sequence_number})
+            self.sequence_number = sequence_number

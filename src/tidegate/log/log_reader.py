@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.durable_files import Files
+from tidegate.durable_files import FileDamaged, Files
 from tidegate.kafka.translation import batch_of
-from tidegate.log.acknowledged import read_acknowledged
+from tidegate.log.acknowledged import Floor, read_acknowledged
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
 from tidegate.log.segment_table import LogState, SegmentTable, as_events
@@ -243,6 +243,13 @@ class SegmentReader:
                     return
             except FileNotFoundError:
                 continue  # retention deleted it: list again
+
+    def deleted_before(self) -> int:
+        """Return the number before which events were deleted on request. Raises LogError."""
+        try:
+            return Floor.read(self._directory).sequence_number
+        except (FileDamaged, OSError) as error:
+            raise LogError(f"which events of {self._directory} were deleted cannot be read: {error}") from error
 
     def begin_sequence_number(self) -> int:
         """Return the sequence number of the oldest retained event, or of the next event if there is none."""

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from tidegate.durable_files import Files
 from tidegate.kafka.records import RecordBatch
-from tidegate.log.acknowledged import Acknowledged
+from tidegate.log.acknowledged import Acknowledged, Floor
 from tidegate.log.errors import LogClosed, LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
@@ -26,7 +26,6 @@ from tidegate.log.log_writer import WriteFailure
 from tidegate.log.partition_log import READERS, PartitionLog
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery
-from tidegate.log.retention import Floor
 from tidegate.log.segment import SegmentName
 from tidegate.log.segment_table import LogState, SegmentTable
 

@@ -27,7 +27,7 @@ from tidegate.durable_files import (
     write_checked,
 )
 from tidegate.kafka.records import RecordBatch
-from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
+from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile, Floor
 from tidegate.log.clock import Clock
 from tidegate.log.entry import EntryView, JoinedEvents
 from tidegate.log.errors import LogDamaged, LogError
@@ -36,7 +36,7 @@ from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
 from tidegate.log.log_writer import LogWriter, WriteFailure
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
-from tidegate.log.retention import SEGMENTS, Floor, Retention, RetentionLimits, segment_bytes_for
+from tidegate.log.retention import SEGMENTS, Retention, RetentionLimits, segment_bytes_for
 from tidegate.log.segment import SparseIndex
 from tidegate.log.segment_table import LogState, SegmentTable
 from tidegate.log.tail_writer import TailWriter

@@ -256,7 +256,7 @@ def test_a_key_without_the_right_to_listen_reads_nothing_on_the_hub_s_machine_ei
             list(found[Right.SEND].read_events(10))
 
 
-@pytest.mark.parametrize("use_segments", [False])
+@pytest.mark.parametrize("use_segments", [True, False])
 def test_events_that_were_deleted_on_request_are_gone_also_from_within_a_segment(
     tmp_path: Path, use_segments: bool
 ) -> None:

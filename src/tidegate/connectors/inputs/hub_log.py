@@ -138,8 +138,9 @@ class HubRange:
         reader = SegmentReader(self.segments.directory)
         batch = _Batch()
         try:
-            for entry in reader.read_entries(self.start, self.end):
-                first = max(self.start - entry.base_sequence_number, 0)
+            start = max(self.start, min(reader.deleted_before(), self.end))
+            for entry in reader.read_entries(start, self.end):
+                first = max(start - entry.base_sequence_number, 0)
                 last = min(self.end - entry.base_sequence_number, entry.count)
                 batch.add(
                     entry.base_sequence_number + first,
