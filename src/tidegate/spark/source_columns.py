@@ -27,9 +27,12 @@ from tidegate.connectors.model.messages import Messages, bodies, body_spans, det
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _EMPTY_BODY = b"\x00Su\xa0\x00"
 _REMEMBERED_HEADS = 10_000
+# For a hundred bytes of names, four times 16,384 of them are 7 MB.
+_REMEMBERED_NAMES, _NAMES_AT_ONCE = 4, 4_096
 # The annotation with the number that an idempotent producer gives an event: a symbol, and an int of four bytes.
 _NUMBER = bytes((0xA3, len(PRODUCER_SEQUENCE_NUMBER))) + PRODUCER_SEQUENCE_NUMBER.encode() + b"q"
 _NUMBER_BYTES = 4
+_WORD_BYTES, _WHOLE_WORD = 8, np.uint64(2**64 - 1)
 _NO_NUMBER = np.int64(-(2**63))
 _MOST_PATTERNS = 4
 _MOST_RUNS = 16
@@ -185,35 +188,52 @@ class _DistinctDetails:
         for first, stop in itertools.pairwise(bounds):
             entries = self.distinct[self.places[first]].system_properties
             of_run = None if self.numbers[first] == _NO_NUMBER else texts[first:stop]
-            runs.append(_repeated_map(entries, stop - first, of_run))
-        return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
+            runs.append((entries, stop - first, of_run))
+        names = tuple(runs[0][0])
+        if all(tuple(entries) == names for entries, _, _ in runs):
+            # Runs of several producers differ in values only.
+            return _maps_of(names, len(self.numbers), pa.concat_arrays([_repeated_values(*run) for run in runs]))
+        return pa.concat_arrays([_repeated_map(*run) for run in runs])
 
 
 def _repeated_map(entries: dict[str, str], count: int, numbers: pa.Array | None = None) -> pa.Array:
-    """Return the same entries ``count`` times, as an array of maps.
+    """Return the same entries ``count`` times, as an array of maps; `_repeated_values` says what the values are."""
+    return _maps_of(tuple(entries), count, _repeated_values(entries, count, numbers))
+
+
+def _repeated_values(entries: dict[str, str], count: int, numbers: pa.Array | None) -> pa.Array:
+    """Return the values of the same entries ``count`` times.
 
     Args:
         entries: names and values.
         count: how often.
         numbers: texts of one length, the producer's number of each; None if ``entries`` has the only one.
     """
-    names = [name.encode() for name in entries]
     values = [value.encode() for value in entries.values()]
-    keys = _repeated_texts(names, count, np.frombuffer(b"".join(names) * count, dtype=np.uint8))
     if numbers is None:
-        items = _repeated_texts(values, count, np.frombuffer(b"".join(values) * count, dtype=np.uint8))
-    else:
-        of_numbers = _offsets(numbers)
-        digits = int(of_numbers[1] - of_numbers[0])
-        place = list(entries).index(PRODUCER_SEQUENCE_NUMBER)
-        values[place] = bytes(digits)
-        octets = np.frombuffer(bytearray(b"".join(values) * count), dtype=np.uint8).reshape(count, -1)
-        at = sum(map(len, values[:place]))
-        text = np.frombuffer(numbers.buffers()[2], dtype=np.uint8)[of_numbers[0] : of_numbers[-1]]
-        octets[:, at : at + digits] = text.reshape(count, digits)
-        items = _repeated_texts(values, count, octets)
-    offsets = pa.array(len(names) * np.arange(count + 1, dtype=np.int32))
-    return pa.MapArray.from_arrays(offsets, keys, items)
+        return _repeated_texts(values, count, np.frombuffer(b"".join(values) * count, dtype=np.uint8))
+    of_numbers = _offsets(numbers)
+    digits = int(of_numbers[1] - of_numbers[0])
+    place = list(entries).index(PRODUCER_SEQUENCE_NUMBER)
+    values[place] = bytes(digits)
+    octets = np.frombuffer(bytearray(b"".join(values) * count), dtype=np.uint8).reshape(count, -1)
+    at = sum(map(len, values[:place]))
+    text = np.frombuffer(numbers.buffers()[2], dtype=np.uint8)[of_numbers[0] : of_numbers[-1]]
+    octets[:, at : at + digits] = text.reshape(count, digits)
+    return _repeated_texts(values, count, octets)
+
+
+def _maps_of(names: tuple[str, ...], count: int, values: pa.Array) -> pa.Array:
+    """Return ``count`` maps with the same names, given the values of all of them."""
+    keys = _repeated_names(names, count + -count % _NAMES_AT_ONCE)[: count * len(names)]
+    return pa.MapArray.from_arrays(pa.array(len(names) * np.arange(count + 1, dtype=np.int32)), keys, values)
+
+
+@lru_cache(_REMEMBERED_NAMES)
+def _repeated_names(names: tuple[str, ...], count: int) -> pa.Array:
+    """Return the names of ``count`` maps, which are the same in most batches."""
+    encoded = [name.encode() for name in names]
+    return _repeated_texts(encoded, count, np.frombuffer(b"".join(encoded) * count, dtype=np.uint8))
 
 
 def _repeated_texts(texts: list[bytes], count: int, octets: npt.NDArray[np.uint8]) -> pa.Array:
@@ -257,11 +277,25 @@ def _of_length(size: int, heads: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.N
 
 
 def _rows_like(head: bytes, number_at: int | None, octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Return bool[k]: which heads of the same length are this one, whatever their producer's number is."""
-    same = octets == np.frombuffer(head, dtype=np.uint8)
+    """Return bool[k]: which heads of the same length are this one, whatever their producer's number is.
+
+    Eight bytes of each head are compared at a time. Rows of single bytes would have to be reduced to one value each,
+    which takes longer than comparing them.
+    """
+    counted = bytearray(b"\xff" * len(head))
     if number_at is not None:
-        same[:, number_at : number_at + _NUMBER_BYTES] = True
-    every: npt.NDArray[np.bool_] = np.ones(len(same), dtype=np.bool_) if same.all() else same.all(axis=1)
+        counted[number_at : number_at + _NUMBER_BYTES] = bytes(_NUMBER_BYTES)
+    every: npt.NDArray[np.bool_] = np.ones(len(octets), dtype=np.bool_)
+    if len(head) < _WORD_BYTES:
+        every &= (octets == np.frombuffer(head, dtype=np.uint8)).all(axis=1)
+        return every
+    last = len(head) - _WORD_BYTES
+    for place in (*range(0, last, _WORD_BYTES), last):
+        words: npt.NDArray[np.uint64] = np.ndarray((len(octets),), "<u8", octets, place, (len(head),))
+        expected, mask = (
+            np.uint64(int.from_bytes(of[place : place + _WORD_BYTES], "little")) for of in (head, counted)
+        )
+        every &= (words if mask == _WHOLE_WORD else words & mask) == expected & mask
     return every
 
 
