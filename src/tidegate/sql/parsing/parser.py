@@ -240,7 +240,10 @@ class Parser(MatchParser):
 
     def _into(self) -> Word:
         self.expect("INTO")
-        return self.name("a name of an output after INTO")
+        name = self.name("a name of an output after INTO")
+        if self.at_sign("."):
+            raise self.fault("an output is one name, without dots", "SELECT … INTO output FROM …")
+        return name
 
     # FROM -------------------------------------------------------------------------------------------------------------
 
