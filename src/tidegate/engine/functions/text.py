@@ -265,8 +265,11 @@ def unicode(text: str) -> int | None:
 
 @_TEXT.by_columns("UPPER", "text text", Type.NVARCHAR, example=("UPPER('àb')", '"ÀB"'))
 def upper(texts: Vector) -> Vector:
-    """Return the text in upper case."""
-    return Vector.of_texts(pc.utf8_upper(texts.text_values()))
+    """Return the text in upper case, in which ß stays, as in .NET; Arrow makes it ẞ."""
+    values = texts.text_values()
+    raised = pc.utf8_upper(values)
+    kept = pc.if_else(pc.match_substring(values, "ẞ"), raised, pc.replace_substring(raised, "ẞ", "ß"))
+    return Vector.of_texts(kept)
 
 
 def _filled(array: Any) -> Any:

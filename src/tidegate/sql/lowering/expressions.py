@@ -560,8 +560,8 @@ def unit_word(context: Context, node: Node, allowed: tuple[str, ...]) -> str:
         if unit is not None:
             context.report.error(node.span, f"{unit} cannot be the unit here", "units are " + ", ".join(allowed))
             return "second"
-    near = nearest(text, [*allowed])
-    hint = f"did you mean {near}?" if near else "units are " + ", ".join(allowed)
+    near = units.INSTEAD.get(text.lower()) or nearest(text, [*allowed])
+    hint = f"did you mean {near}?" if near in allowed else "units are " + ", ".join(allowed)
     context.report.error(node.span, f"expected a unit of time, found {text}", hint)
     return "second"
 

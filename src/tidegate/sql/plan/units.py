@@ -71,6 +71,9 @@ _ABBREVIATIONS = {
     "tz": "tzoffset",
 }
 
+INSTEAD = {"dayofweek": "weekday", "weekofyear": "week"}
+"""What other languages call a unit, and its name here."""
+
 
 def long_form(word: str) -> str | None:
     """Return "minute" for "mi", and None if no unit has that name."""

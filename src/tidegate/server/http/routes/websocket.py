@@ -118,7 +118,7 @@ class WebSocketTransport:
 PATHS = ("/$servicebus/websocket", "/$servicebus/websocket/")
 
 
-def _is_of_a_stranger_s_page(websocket: WebSocket, access: Access) -> bool:
+def _is_foreign_page(websocket: WebSocket, access: Access) -> bool:
     """Return whether the page of a site asks, in the browser of someone on this machine, while the key is published.
 
     Browsers let every page open web sockets to localhost, and name the page's site in `Origin`.
@@ -134,7 +134,7 @@ def _is_of_a_stranger_s_page(websocket: WebSocket, access: Access) -> bool:
 
 def _routes(context: HttpContext) -> list[WebSocketRoute]:
     async def web_socket(websocket: WebSocket) -> None:
-        if _is_of_a_stranger_s_page(websocket, context.hub.namespace.access):
+        if _is_foreign_page(websocket, context.hub.namespace.access):
             site = websocket.headers["origin"][:200]
             _logger.warning("refused a web socket to a page of %r: regenerate %s, whose key is known", site, ROOT_RULE)
             await websocket.close(1008, "another site's page: the hub's key is the published one")
