@@ -282,6 +282,44 @@ def test_a_secret_is_not_sent_to_another_place(api: Api, job: Any, method: str) 
     assert "its key is missing" in answer.json["error"]["message"]
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+@pytest.mark.parametrize(
+    ("kind", "settings", "moved"),
+    [
+        (
+            "Microsoft.AzureFunction",
+            {"functionAppName": "ours", "functionName": "f", "apiKey": "s3cret"},
+            {"functionAppName": "attacker.example.com"},
+        ),
+        (  # the first letter of a name is read in either case, and the last one counts
+            "Microsoft.AzureFunction",
+            {"functionAppName": "ours", "functionName": "f", "apiKey": "s3cret"},
+            {"FunctionAppName": "attacker.example.com"},
+        ),
+        (
+            "Microsoft.DBForPostgreSQL/servers/databases",
+            {"server": "ours", "database": "d", "user": "u", "password": "s3cret", "table": "t"},
+            {"Server": "attacker.example.com"},
+        ),
+    ],
+)
+def test_a_secret_stays_with_its_place_however_that_is_written(
+    api: Api, job: Any, arm_jobs: Jobs, method: str, kind: str, settings: dict[str, Any], moved: dict[str, Any]
+) -> None:
+    def output(settings: dict[str, Any]) -> dict[str, Any]:
+        return {"properties": {"datasource": {"type": kind, "properties": settings}}}
+
+    def section() -> str:
+        return json.dumps(arm_jobs.document("tolls").definition["outputs"]["secret"])
+
+    path = f"{JOB}/outputs/secret"
+    api.ok("PUT", path, output(settings))
+    assert "s3cret" in section()
+    without_secret = {name: value for name, value in settings.items() if value != "s3cret"}
+    api.call(method, path, output({**without_secret, **moved} if method == "PUT" else moved))
+    assert not ("attacker" in section() and "s3cret" in section())
+
+
 @pytest.mark.parametrize(
     ("kind", "properties", "message"),
     [

@@ -10,7 +10,7 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate.azure.management.access.requests import bad_request
@@ -23,7 +23,7 @@ DEFAULT_TRANSFORMATION = "Transformation"
 DEFAULT_UNITS = 1
 _PART_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _WHERE = re.compile(
-    r"namespace|account|server|host|endpoint|url|uri|authority|tenant|user|policyname|broker", re.IGNORECASE
+    r"namespace|account|server|host|endpoint|url|uri|authority|tenant|user|policyname|broker|appname", re.IGNORECASE
 )
 """Members that say to whom a secret is shown."""
 
@@ -161,7 +161,7 @@ def _merged(former: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
             continue
         before = merged.get(key)
         merged[key] = _merged(before, value) if isinstance(value, dict) and isinstance(before, dict) else value
-    if any(_WHERE.search(key) and former.get(key) not in (None, merged[key]) for key in merged):
+    if _places(former) != _places(merged):
         # a secret is for the place that it was given for
         return {key: value for key, value in merged.items() if not is_secret(key) or changes.get(key) is not None}
     return merged
@@ -170,7 +170,7 @@ def _merged(former: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def _keeping_secrets(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client gives, with the former secrets where it gives none: it cannot have read them."""
     kept = dict(given)
-    if {key: former.get(key) for key in _places(former)} == {key: given.get(key) for key in _places(given)}:
+    if _places(former) == _places(given):
         kept |= {key: value for key, value in former.items() if is_secret(key) and given.get(key) is None}
     for key, value in given.items():
         before = former.get(key)
@@ -184,5 +184,8 @@ def _keeping_secrets(former: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     return kept
 
 
-def _places(part: Mapping[str, Any]) -> Iterator[str]:
-    return (key for key, value in part.items() if _WHERE.search(key) and not is_secret(key) and value is not None)
+def _places(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that say where secrets are shown, by their names as written: those of any case are read."""
+    return {
+        key: value for key, value in part.items() if _WHERE.search(key) and not is_secret(key) and value is not None
+    }
