@@ -285,3 +285,15 @@ def test_metrics_of_a_job_that_has_not_run_are_none(jobs: Jobs) -> None:
     assert jobs.status("tolls") is None
     assert jobs.logs("tolls").lines == ()
     assert jobs.data_errors("tolls") == []
+
+
+def test_a_service_opens_on_a_disk_that_has_become_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Jobs(tmp_path, launcher=FakeLauncher) as jobs:
+        jobs.create("tolls", DOCUMENT)
+
+    def refused(path: Path, _mode: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "chmod", refused)
+    with Jobs(tmp_path, launcher=FakeLauncher) as jobs:
+        assert [job.name for job in jobs.list()] == ["tolls"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -503,7 +504,8 @@ class Jobs:
 def _owned(folder: Path) -> DirectoryLock:
     try:
         make_folders(folder / _JOBS)
-        folder.chmod(0o700)
+        if stat.S_IMODE(folder.stat().st_mode) != 0o700:  # a read-only disk refuses even a change that changes nothing
+            folder.chmod(0o700)
         return DirectoryLock(folder)
     except DirectoryLocked as error:
         raise ServiceError(f"another service runs these jobs: {error}") from error
