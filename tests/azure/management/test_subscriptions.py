@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.azure.management.conftest import Api
+from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.state import FILE_NAME, GroupRecord, ResourceRecord, StateFile
 from tidegate.durable_files import FileDamaged
@@ -29,6 +31,11 @@ def test_providers_say_which_versions_they_speak(api: Api) -> None:
     versions = {kind["resourceType"]: kind["apiVersions"] for kind in one["resourceTypes"]}
     assert "2024-01-01" in versions["namespaces/eventhubs"]
     assert api.ok("POST", f"{SUBSCRIPTION}/providers/Microsoft.EventHub/register")["registrationState"] == "Registered"
+
+
+def test_readers_see_all_providers(api_of: Callable[[PrincipalRole], Api]) -> None:
+    listed = api_of(PrincipalRole.READER).ok("GET", f"{SUBSCRIPTION}/providers")
+    assert "Microsoft.EventHub" in [one["namespace"] for one in listed["value"]]
 
 
 def test_a_group_is_there_until_it_is_created_and_then_a_place_of_its_own(api: Api) -> None:

@@ -127,11 +127,11 @@ class PrincipalRole(Enum):
 
     def may(self, action: str) -> bool:
         """Return whether the role allows an action such as `Microsoft.EventHub/namespaces/eventhubs/write`."""
+        verb = action.rpartition("/")[2]  # that of the list of all providers has no name before it
         match self:
             case PrincipalRole.READER:
-                return action.endswith("/read")
+                return verb == "read"
             case PrincipalRole.CONTRIBUTOR:
-                verb = action.rpartition("/")[2]
                 return not action.startswith("Microsoft.Authorization/") or verb == "read"
             case PrincipalRole.OWNER:
                 return True
