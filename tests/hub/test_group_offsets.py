@@ -7,7 +7,7 @@ import pytest
 from tests.log.support import HeldCommitter, InlineCommitter, SetClock
 from tidegate.durable_files import FileDamaged
 from tidegate.hub import group_offsets
-from tidegate.hub.group_offsets import GroupOffset, GroupOffsets, PartitionKey
+from tidegate.hub.group_offsets import GroupOffset, GroupOffsets, PartitionKey, read_offsets
 from tidegate.log import LogClosed, LogError
 
 KEY, OTHER = PartitionKey("hub-1", 0), PartitionKey("hub-1", 1)
@@ -94,6 +94,28 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"noted", b"voted"))
     with pytest.raises(FileDamaged, match=r"positions\.json"):
         GroupOffsets(tmp_path, SetClock(), InlineCommitter())
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_missing_or_older_snapshot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_older: bool) -> None:
+    """The commits before it are no longer in the log, which would otherwise be taken for all there were."""
+    monkeypatch.setattr(group_offsets, "SNAPSHOT_COMMITS", 50)
+    path, older, committer = tmp_path / "positions.json", None, HeldCommitter()
+    with closing(GroupOffsets(tmp_path, SetClock(), committer)) as offsets:
+        offsets.commit("other", {OTHER: position(7)}, lambda _: None)
+        for number in range(120):
+            offsets.commit("g", {KEY: position(number)}, lambda _: None)
+            committer.run()
+            if older is None and path.exists():
+                older = path.read_bytes()
+    assert older is not None
+    if is_older:
+        path.write_bytes(older)
+    else:
+        path.unlink()
+    for read in (lambda: GroupOffsets(tmp_path, SetClock(), InlineCommitter()), lambda: read_offsets(tmp_path)):
+        with pytest.raises(FileDamaged, match=r"positions\.json is damaged: it is missing, or older than .* begin at"):
+            read()
 
 
 def test_nothing_is_committed_after_the_end(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ class GroupOffsets:
         self._since_snapshot = self._applied = 0
         try:
             self._groups, number = _read_snapshot(self._path)
+            if self._log.begin_sequence_number > number:
+                raise _missing(self._path, self._log.begin_sequence_number)
             self._replay(number)
         except BaseException:
             self._log.close()
@@ -185,10 +187,15 @@ def read_offsets(directory: Path) -> Mapping[str, Mapping[PartitionKey, GroupOff
 
     Raises FileDamaged, LogError, OSError.
     """
+    former = -1
     while True:
         groups, number = _read_snapshot(directory / _SNAPSHOT)
         log = SegmentReader(directory)
-        if log.begin_sequence_number() > number:
+        begin = log.begin_sequence_number()
+        if begin > number:
+            if number == former:
+                raise _missing(directory / _SNAPSHOT, begin)
+            former = number
             continue  # a newer snapshot has replaced what is missing
         for entry in log.read_entries(number):
             if entry.base_sequence_number > number:
@@ -213,6 +220,11 @@ def _read_snapshot(path: Path) -> tuple[_Groups, int]:
         return groups, int(document["sequence_number"])
     except (KeyError, TypeError, ValueError) as error:
         raise FileDamaged(path, str(error), _ADVICE) from None
+
+
+def _missing(path: Path, begin: int) -> FileDamaged:
+    """Return the error that commits are neither in the snapshot nor in the log, which begins with a later one."""
+    return FileDamaged(path, f"it is missing, or older than the commits beside it, which begin at {begin}", _ADVICE)
 
 
 def _apply(groups: _Groups, commit: dict[str, object]) -> None:
