@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.engine.streams import SECOND, START, Events, program, run, run_log, task
 from tidegate.engine import KeyedSide, Program, TaskSide, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+from tidegate.sql import QueryError
 
 QUERIES = [
     "SELECT *, System.Timestamp() AS at INTO out FROM a",
@@ -388,7 +389,7 @@ def test_registered_functions() -> None:
 def test_what_groups_the_rows_of_a_partitioned_source_has_its_key() -> None:
     sql = "SELECT COUNT(*) AS n INTO out FROM a PARTITION BY PartitionId GROUP BY {}TumblingWindow(second, 3)"
     assert run(sql.format("partitionid, "), [{}]) == [{"n": 1}]
-    with pytest.raises(UnsupportedQuery, match="PartitionId"):
+    with pytest.raises(QueryError, match="PartitionId"):
         program(sql.format(""))
 
 

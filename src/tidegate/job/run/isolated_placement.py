@@ -34,6 +34,7 @@ from tidegate.ordering import Policy
 
 # The Ctrl-C of a terminal is for the job's process to handle.
 _WITHOUT_INTERRUPTS = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "tidegate"]
+_CALL_ENDS_WITHIN_S = 1.0
 
 
 class IsolatedPlacement:
@@ -46,6 +47,8 @@ class IsolatedPlacement:
             command = [*_WITHOUT_INTERRUPTS, *command]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._has_ended = False
+        # A call in another thread ends by itself when the process has ended, and must not lose its pipes before.
+        self._calling = threading.RLock()
         self._first: list[Any] = [(program, policy)]
 
     @property
@@ -84,10 +87,16 @@ class IsolatedPlacement:
         self._has_ended = True
         self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with suppress(OSError):
-                stream.close()
+        # Programs that functions have started may hold the pipes open.
+        if not self._calling.acquire(timeout=_CALL_ENDS_WITHIN_S):
+            return
+        try:
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                with suppress(OSError):
+                    stream.close()
+        finally:
+            self._calling.release()
 
     def _call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the placement in the process.
@@ -95,17 +104,18 @@ class IsolatedPlacement:
         Raises:
             WorkersLost: the process has ended meanwhile; StateLost: it had before.
         """
-        if self._has_ended:
-            raise StateLost("the state is gone with the process that ran the job's own functions")
         sent, received = self._process.stdin, self._process.stdout
         assert sent is not None
         assert received is not None
         try:
-            for one in (*self._first, (method, arguments)):
-                pickle.dump(one, sent, protocol=5)
-            sent.flush()
-            self._first = []
-            result, error = pickle.load(received)
+            with self._calling:
+                if self._has_ended:
+                    raise StateLost("the state is gone with the process that ran the job's own functions")
+                for one in (*self._first, (method, arguments)):
+                    pickle.dump(one, sent, protocol=5)
+                sent.flush()
+                self._first = []
+                result, error = pickle.load(received)
         except (EOFError, OSError, pickle.UnpicklingError) as broken:
             self.close()
             raise WorkersLost(f"the process that runs the job's own functions has ended: {self._how()}") from broken
