@@ -34,7 +34,7 @@ light:
 
 OTHERS := java javascript go azurite postgres mariadb redis prometheus storage browser jars archive kafka-archive
 
-test: ## lint, types, all tests (17 minutes)
+test: ## lint, types, all tests (15 minutes)
 	$(SIDE_BY_SIDE) lint $(OTHERS)
 	$(PYTEST) 3
 
