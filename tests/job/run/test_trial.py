@@ -138,3 +138,16 @@ def test_events_that_end_no_process_are_not_found(tmp_path: Path) -> None:
         assert culprits(job.program, job.policy, logs, [EventRange("i", "0", 0, 35), EventRange("i", "7", 0, 5)]) == []
     finally:
         close_logs(logs)
+
+
+@pytest.mark.slow
+def test_it_says_how_an_event_ends_the_process(tmp_path: Path) -> None:
+    path = write_job(tmp_path / "job", [0, 1, -2, 3])
+    (tmp_path / "job" / "functions.py").write_text(DEADLY.replace("os.kill(os.getpid(), 9)", "os._exit(3)"))
+    job = load_job(path)
+    logs, _ = open_logs(job.definition, job.program, job.policy)
+    try:
+        (found,) = culprits(job.program, job.policy, logs, [EventRange("i", "0", 0, 2)])
+    finally:
+        close_logs(logs)
+    assert (found.sequence_number, found.reason) == (1, "it ends the process (exit code 3)")

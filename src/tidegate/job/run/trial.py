@@ -29,7 +29,8 @@ from tidegate.ordering import NO_TIME, Policy
 _BATCHES = (65_536, 1_024, 32, 1)
 _MOST = 100
 _LONGEST_S = 600.0
-_OUT_OF_MEMORY = 3
+# A status that code of the user's hardly ends its process with.
+_OUT_OF_MEMORY = 213
 _FIRST_TO_KILL = "1000"
 
 
