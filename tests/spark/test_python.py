@@ -69,7 +69,7 @@ def archives_in(packages: Path) -> list[str]:
 
 
 def test_installed_packages_are_preferred_to_archives_of_them(packages: Path) -> None:
-    others = ["/work", "/work/python.zip", str(packages / "pyspark/python/lib")]
+    others = ["/project", "/project/python.zip", str(packages / "pyspark/python/lib")]
     path = [*archives_in(packages), *others, str(packages)]
     spark_python.drop_archives(path)
     assert path == [*others, str(packages)]

@@ -1,8 +1,8 @@
 """Spark's daemon of Python workers, with what tasks need: `spark.python.daemon.module` where executors surely have it.
 
-PySpark's own daemon forks workers before it imports anything, and each then imports for about a second of processor
-time, because libraries may start threads as they are imported, and a fork copies none (`pyspark.daemon.worker`). Those
-that tasks need start none if they are told so.
+PySpark's own daemon forks workers before it imports anything, because a library may start threads when it is imported,
+and a fork does not copy threads (`pyspark.daemon.worker`). Each worker then spends about a second of processor time on
+imports. The libraries that tasks need can be configured to start no threads.
 
 On a shared Spark it also limits the memory of workers. PySpark can limit a worker by itself
 (`spark.executor.pyspark.memory`), but it limits address space, and the states of shards are mapped files, which may be
