@@ -149,7 +149,7 @@ class Storage:
             self._failure = (reason, time.time() if former is None else former[1])
         if former is None or former[0] != reason:
             _logger.error(
-                "%s cannot be written: %s. Events can be read; publishers get a retryable error until it can",
+                "%s cannot be written: %s. Events can be read; until it is writable, publishers get a retryable error",
                 self._data_dir,
                 reason,
             )
