@@ -29,7 +29,7 @@ class QueryVersion:
 
     Attributes:
         fingerprint: what tells it apart (`Job.fingerprint`).
-        query: its text; None if it was run before this file was kept.
+        query: its text; None if somebody has deleted the file in which it stood.
         event_ordering: its policy, for people.
         since: when it was first run; None if that is not known.
         results_from: its results begin at this time; None: at the log's beginning.
@@ -65,7 +65,7 @@ class Versions:
             raise DamagedStateError(self._path, repr(error)) from error
 
     def begin(self, job: Job, start: int | None) -> None:
-        """Record the query of a job that runs for the first time, or has run before this file was kept.
+        """Record the query of a job that runs for the first time, or whose file is gone.
 
         Args:
             start: the output start time in ticks, if there is one.

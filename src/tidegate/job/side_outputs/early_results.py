@@ -53,8 +53,11 @@ class EarlyState:
     revisions: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for the journal; its keys are older than the names here."""
-        return {"told": self.revised_at, "revisions": {name: list(of.items()) for name, of in self.revisions.items()}}
+        """Return it for the journal."""
+        return {
+            "revised_at": self.revised_at,
+            "revisions": {name: list(of.items()) for name, of in self.revisions.items()},
+        }
 
     @classmethod
     def from_json(cls, content: Any) -> EarlyState:
@@ -64,7 +67,9 @@ class EarlyState:
             KeyError, TypeError, ValueError, AttributeError: `as_json` did not write this.
         """
         revisions = content["revisions"].items()
-        return cls(int(content["told"]), {name: {int(end): int(count) for end, count in of} for name, of in revisions})
+        return cls(
+            int(content["revised_at"]), {name: {int(end): int(count) for end, count in of} for name, of in revisions}
+        )
 
 
 class CutLog:
