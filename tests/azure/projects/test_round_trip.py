@@ -178,7 +178,7 @@ def test_two_names_that_look_alike_have_parameters_of_their_own(tmp_path: Path) 
 
 
 def test_scripts_of_a_job_file_are_written_too(tmp_path: Path) -> None:
-    (tmp_path / "twice.js").write_text("function main(x, times) { return x * times; }")
+    (tmp_path / "twice.js").write_text("function twice(x, times) { return x * times; }")
     content = {
         "name": "rides",
         "query": "SELECT udf.twice(a, 2) AS a, udf.shout(b) AS b INTO o FROM i",

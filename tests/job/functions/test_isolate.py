@@ -33,8 +33,8 @@ def test_a_module_cannot_be_imported() -> None:
     ("source", "message"),
     [
         ("function main(x) {\n  return x +;\n}", "line 2: SyntaxError"),
-        ("function other(x) { return x; }", "it defines no function main"),
-        ("var main = 5;", "it defines no function main"),
+        ("function one(x) { return x; } function two(x) { return x; }", "it defines no function main, but one, two"),
+        ("var main = 5;", "it defines no function main$"),
         ("\nnowhere.to.go;", "line 2: ReferenceError: nowhere is not defined"),
         ("while (true) {}", "it took longer"),
     ],
@@ -45,6 +45,16 @@ def test_a_script_that_cannot_be_used_is_refused_with_the_line(
     monkeypatch.setattr(isolate, "TIME_LIMIT_S", 0.1)
     with pytest.raises(ScriptError, match=message):
         JavaScriptFunction(source).check()
+
+
+def test_the_only_function_of_a_script_may_have_any_name() -> None:
+    """As in the service's own pages: hex2Int, parseJson and createArray are not called main."""
+    hex2int = JavaScriptFunction(
+        "// Convert Hex value to integer.\nfunction hex2Int(text) { return parseInt(text, 16); }"
+    )
+    assert hex2int("ff") == 255
+    assert JavaScriptFunction("function twice(x) { return 2 * x; } function main(x) { return twice(x) + 1; }")(2) == 5
+    assert JavaScriptFunction("var unit = 10; var scaled = function (x) { return x * unit; };")(2) == 20
 
 
 def test_main_may_be_a_constant() -> None:

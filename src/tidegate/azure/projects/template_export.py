@@ -47,6 +47,7 @@ _COMPRESSIONS = {"gzip": "GZip", "deflate": "Deflate"}
 _UNITS = {"1/3": 3, "2/3": 7}
 _OWN_PARAMETER = re.compile(r"\[parameters\('\w+'\)\]")
 _MAIN = re.compile(r"\bfunction\s+main\s*\(([^)]*)\)")
+_FUNCTION = re.compile(r"\bfunction\b[^(]*\(([^)]*)\)")
 _ONLY_HERE = {
     "early_arrival_tolerance_s": "the service drops what is more than five minutes early",
     "timelines": "the service has a timeline for each partition",
@@ -135,7 +136,8 @@ def _project_function(name: str, function: FunctionDefinition) -> ProjectFunctio
     if function.aggregate is not None:
         count = 1
     else:
-        found = _MAIN.search(_text_of(function))
+        text = _text_of(function)
+        found = _MAIN.search(text) or _FUNCTION.search(text)
         count = len([one for one in found[1].split(",") if one.strip()]) if found else 0
     content = {
         "Name": name,

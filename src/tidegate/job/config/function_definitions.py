@@ -20,7 +20,8 @@ class FunctionDefinition(Section):
         description="a Python file or a script (`.js`), relative to the job file, or the name of an installed module",
     )
     script: Public | None = Field(
-        default=None, description="instead of a module: the text of a script in JavaScript, which defines `main`"
+        default=None,
+        description="instead of a module: the text of a script in JavaScript, which defines one function, or `main`",
     )
     function: Public | None = Field(
         default=None, description="the function's name in the module; default: NAME, of a script `main`"
@@ -39,7 +40,9 @@ class FunctionDefinition(Section):
         if (self.module is None) == (self.script is None):
             raise ValueError("give either 'module' (a file or a module's name) or 'script' (a text), one of the two")
         if self.is_script and (self.vectorized or (self.aggregate or self.function or "main") != "main"):
-            raise ValueError("a script has one function or aggregate, which is called main and takes one row's values")
+            raise ValueError(
+                "a script has one function or aggregate, which is called main here and takes one row's values"
+            )
         if self.aggregate is not None and self.vectorized:
             raise ValueError("'vectorized' is for functions; an aggregate takes one row's values at a time")
         return self

@@ -37,11 +37,11 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FunctionScript:
-    """A script that defines ``main``, or is an anonymous function, as the service's API has them.
+    """A script that defines ``main`` or one function of any name, or is an anonymous function, as the service has them.
 
     Attributes:
         source: its text.
-        aggregate: `main` makes the objects of an aggregate, rather than being the function.
+        aggregate: the function makes the objects of an aggregate, rather than being called for rows.
     """
 
     source: str
@@ -76,6 +76,28 @@ def named_main(source: str) -> str:
     return source if found is None else f"{source[: found.end()]}var main = {source[found.end() :]}"
 
 
+_DECLARED = """(() => {
+  const { getOwnPropertyNames } = Object, { stringify } = JSON, builtins = getOwnPropertyNames(globalThis).length;
+  const isFunction = (name) => typeof globalThis[name] === "function";
+  return () => stringify(getOwnPropertyNames(globalThis).slice(builtins).filter(isFunction));
+})()"""
+
+
+def _function_name(context: Any, declared: Callable[[], Any]) -> str:
+    """Return an expression for the function ``main`` of a script that is loaded, or for the only one that it declares.
+
+    Raises:
+        ScriptError: there is no such function.
+    """
+    if context.eval("typeof main === 'function'"):
+        return "main"
+    names = json.loads(declared())
+    if len(names) == 1:
+        return f"globalThis[{json.dumps(names[0])}]"
+    found = f", but {', '.join(names)}: call one of them main" if names else ""
+    raise ScriptError(f"it defines no function main{found}")
+
+
 class _Interrupted(Exception):
     """The engine stopped while it computed the item ``item``, or after the last one."""
 
@@ -89,7 +111,7 @@ def check_script(script: FunctionScript) -> None:
     """Load a script once.
 
     Raises:
-        ScriptError: it is not JavaScript, fails when it is loaded, or has no function main.
+        ScriptError: it is not JavaScript, fails when it is loaded, or does not show which function it is.
     """
     _Context(script)
 
@@ -139,14 +161,12 @@ class _Context:
         context.set_memory_limit(MEMORY_LIMIT_BYTES)
         context.set_time_limit(TIME_LIMIT_S)
         make = context.eval(_harness())
+        declared = context.eval(_DECLARED)
         try:
             context.eval(named_main(script.source))
         except quickjs.JSException as error:
             raise ScriptError(_limit(str(error))) from None
-        try:
-            main = context.eval("if (typeof main !== 'function') throw new TypeError(); main")
-        except quickjs.JSException:
-            raise ScriptError("it defines no function main") from None
+        main = context.eval(_function_name(context, declared))
         self._context = context
         self._call: Callable[..., Any] = make(main, script.aggregate)
 
