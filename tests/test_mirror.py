@@ -17,7 +17,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/kafka/test_messages.py": ("kafka/errors", "kafka/schemas"),
     # On a cluster that is killed, stopped and cut off.
-    "tests/store/kafka/test_store.py": ("store/client/cluster", "store/kafka/writer"),
+    "tests/store/kafka/test_store.py": ("store/client/cluster",),
     "tests/store/kafka/test_check.py": ("cli/store",),
     "tests/server/kafka/test_connection.py": (
         "server/kafka/groups_api",

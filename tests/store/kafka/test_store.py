@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import resource
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tidegate.log import Appended, EventBatch, LogError, Numbering
 from tidegate.store.client import cluster as store_cluster
-from tidegate.store.client.cluster import TopicPartition
+from tidegate.store.client.cluster import Produced, TopicPartition
 from tidegate.store.client.settings import read_settings
 from tidegate.store.kafka import log as log_module
 from tidegate.store.kafka import writer
@@ -69,6 +70,10 @@ class Outcome:
         self._result = result
         self._is_done.set()
 
+    @property
+    def is_known(self) -> bool:
+        return self._is_done.is_set()
+
     def result(self) -> Appended | LogError:
         assert self._is_done.wait(PATIENCE_S)
         assert self._result is not None
@@ -96,6 +101,62 @@ def flat(batches: Sequence[EventBatch]) -> list[tuple[int, int, bytes]]:
         for batch in batches
         for index, event in enumerate(batch.events)
     ]
+
+
+class SlowBrokers:
+    """Two brokers in place of a cluster, which answer a request when the test has them answer."""
+
+    def __init__(self) -> None:
+        self.leader_now = 1
+        self.requests: list[tuple[int, Mapping[TopicPartition, bytes], asyncio.Future[Any]]] = []
+
+    def leader(self, where: TopicPartition) -> int:
+        return self.leader_now
+
+    async def produce(self, node: int, batches: Mapping[TopicPartition, bytes], timeout_s: float) -> Any:
+        answer = asyncio.get_running_loop().create_future()
+        self.requests.append((node, dict(batches), answer))
+        return await answer
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def answer(self, store: KafkaStore, request: int, result: Produced) -> None:
+        """Answer a request, and return when the store has taken note of it."""
+        _, batches, answer = self.requests[request]
+
+        async def answered() -> None:
+            answer.set_result(dict.fromkeys(batches, result))
+            await asyncio.sleep(0.01)
+
+        store.wait(answered())
+
+
+def test_the_answer_of_a_former_leader_acknowledges_no_later_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = SlowBrokers()
+    store, where = KafkaStore(read_settings("127.0.0.1:1")), TopicPartition("topic", 0)
+    monkeypatch.setattr(store, "cluster", brokers)
+    try:
+        log = KafkaLog(store, where, "id")
+        first = Outcome(log, [b"first"])
+        eventually(lambda: len(brokers.requests) == 1)
+        brokers.leader_now = 2
+        second = Outcome(log, [b"second"])  # has what is on its way sent to the new leader, too
+        eventually(lambda: len(brokers.requests) == 2)
+        assert [node for node, _, _ in brokers.requests] == [1, 2]
+        brokers.answer(store, 1, Produced(0, 5))
+        assert first.stored().first_sequence_number == 0
+        eventually(lambda: len(brokers.requests) == 3)
+        brokers.answer(store, 0, Produced(0, 5))
+        assert not second.is_known
+        brokers.answer(store, 2, Produced(1, 6))
+        assert second.stored().first_sequence_number == 1
+        third = Outcome(log, [b"third"])
+        eventually(lambda: len(brokers.requests) == 4)
+        brokers.answer(store, 3, Produced(2, 7))
+        assert third.stored().first_sequence_number == 2
+    finally:
+        store.close()
 
 
 def test_a_gateway_does_not_fetch_what_others_append_without_a_reader(
@@ -279,6 +340,28 @@ def test_without_enough_replicas_publishers_try_again_and_readers_go_on(
         assert log.write_failure is None
         events = [event for _, _, event in everything(log)]
         assert (events[0], events[-1]) == (b"0", b"1")
+
+
+@pytest.mark.soak
+def test_what_waits_behind_a_batch_that_could_not_be_stored_is_stored_when_it_is_acknowledged(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new_topic(kafka, leader=0, min_in_sync=3)
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        Outcome(log, [b"0"]).stored()
+        kafka.kill(2)
+        try:
+            monkeypatch.setattr(writer, "DELIVERY_TIMEOUT_S", 2.0)
+            given_up = Outcome(log, [b"given up"])
+            eventually(lambda: log.write_failure is not None)
+            monkeypatch.setattr(writer, "DELIVERY_TIMEOUT_S", PATIENCE_S)
+            waiting = Outcome(log, [b"waiting"])
+            assert isinstance(given_up.result(), LogError)
+        finally:
+            kafka.start(2)
+        number = waiting.stored().first_sequence_number
+        assert [event for at, _, event in everything(log) if at == number] == [b"waiting"]
 
 
 def test_a_topic_that_is_deleted_or_replaced_takes_no_events_until_it_is_opened_again(kafka: Cluster) -> None:

@@ -25,6 +25,7 @@ from tidegate.store.client.cluster import LATEST, RETRIABLE, Cluster, Fetched, P
 from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.client.settings import ClientSettings
 from tidegate.store.kafka.log import KafkaLog
+from tidegate.store.kafka.writer import InFlight
 
 if TYPE_CHECKING:
     from tidegate.store.kafka.shared_topic import SharedTopic
@@ -209,29 +210,31 @@ class KafkaStore:
         """Send what waits for the partitions of one broker, until nothing does."""
         while ready := self._ready.pop(node, None):
             logs = {log.where: log for log in ready}
-            batches = {where: sent.encoded for where, log in logs.items() if (sent := log.next_batch()) is not None}
+            batches = {where: sent for where, log in logs.items() if (sent := log.next_batch()) is not None}
             if not batches:
                 continue
             try:
                 results: Mapping[TopicPartition, Produced | BrokerError] = await self.cluster.produce(
-                    node, batches, _PRODUCE_TIMEOUT_S
+                    node, {where: sent.encoded for where, sent in batches.items()}, _PRODUCE_TIMEOUT_S
                 )
             except KafkaError as error:
                 for where in batches:
                     self._rehome(logs[where], error)
                 continue
-            for where in batches:
-                await self._finish(logs[where], results.get(where, Unreachable("the broker left the partition out")))
+            for where, sent in batches.items():
+                result = results.get(where, Unreachable("the broker left the partition out"))
+                await self._finish(logs[where], sent, result)
 
-    async def _finish(self, log: KafkaLog, result: Produced | KafkaError) -> None:
-        sent = log.writer.in_flight
-        assert sent is not None
+    async def _finish(self, log: KafkaLog, sent: InFlight, result: Produced | KafkaError) -> None:
+        is_known = isinstance(result, BrokerError) and await self._is_known(log, sent, result)
+        if log.writer.in_flight is not sent:
+            return  # sent to two leaders while one took over from the other, of which the other has answered
         if isinstance(result, Produced):
             log.acknowledged(*result)
         elif not isinstance(result, BrokerError) or result.code in RETRIABLE:
             self._rehome(log, result)
             return
-        elif not sent.is_own and await self._is_known(log, result):
+        elif is_known:
             log.acknowledged(-1, -1)
         elif not sent.is_own and result.code in _NUMBERS:
             log.writer.refused_numbers(result)
@@ -243,13 +246,12 @@ class KafkaStore:
             await self._renew_producer()
         self._send_soon(log)
 
-    async def _is_known(self, log: KafkaLog, error: BrokerError) -> bool:
+    async def _is_known(self, log: KafkaLog, sent: InFlight, error: BrokerError) -> bool:
         """Return whether a numbered batch that was refused for its numbers is older than what is stored.
 
         A broker remembers the last five batches of a producer; an older duplicate is out of order for it.
         """
-        sent = log.writer.in_flight
-        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or sent is None or not sent.appends:
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not sent.appends:
             return False
         numbering = sent.appends[0].numbering
         if numbering is None:

@@ -25,6 +25,7 @@ DELIVERY_TIMEOUT_S = 20.0
 """How long appends are retried before their publishers get a retryable error."""
 _RECORD_BYTES = 24
 _MAX_SEQUENCE = 2**31 - 1
+_MAX_EPOCH = 2**15 - 2
 
 
 @dataclass(slots=True)
@@ -160,10 +161,21 @@ class Writer:
 
     def _own_numbers(self, total: int) -> tuple[int, int, int]:
         if self._producer is None:
-            self._producer, self._next_number = self._new_producer(), 0
+            self._producer = self._new_producer()
         first = self._next_number
         self._next_number = (first + total) & _MAX_SEQUENCE
         return (*self._producer, first)
+
+    def _begin_epoch(self) -> None:
+        """Number from 0 again after a batch whose fate is unknown, as what follows it would leave a gap.
+
+        In the same epoch, a broker would take the new number 0 for a repetition of the first batch, and answer that it
+        is stored. After the last epoch, the store has long drawn another producer.
+        """
+        assert self._producer is not None
+        producer_id, epoch = self._producer
+        self._producer = (producer_id, epoch + 1) if epoch < _MAX_EPOCH else None
+        self._next_number = 0
 
     def take_acknowledged(self) -> InFlight:
         """Return the batch being sent, which was appended, and be ready for the next. In the store's thread."""
@@ -189,7 +201,7 @@ class Writer:
         sent, self.in_flight = self.in_flight, None
         assert sent is not None
         if sent.is_own:
-            self._producer = None  # its numbers have a gap now
+            self._begin_epoch()
         self.is_marker_wanted = False
         self._refuse(sent.appends, str(error))
 
