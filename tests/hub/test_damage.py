@@ -152,3 +152,17 @@ def test_a_data_directory_that_lost_its_state_is_refused(tmp_path: Path) -> None
         open_namespace(tmp_path)
     (tmp_path / "hubs").rename(tmp_path / "aside")
     open_namespace(tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["groups", "schemas"])
+def test_a_data_directory_that_lost_the_positions_of_groups_or_its_schemas_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    """Either was begun anew without a word."""
+    write(tmp_path)
+    shutil.rmtree(tmp_path / name)
+    for _ in range(2):
+        with pytest.raises(FileDamaged, match=rf"{name} is damaged: the folder is missing; .* create an empty folder"):
+            open_namespace(tmp_path)
+    (tmp_path / name).mkdir()
+    open_namespace(tmp_path).close()

@@ -70,9 +70,11 @@ class DataDirectory:
         self._path = path
         self._logs = logs
         self._lock = DirectoryLock(path)
+        self._had_hubs = False
 
     def read_state(self) -> NamespaceState | None:
         state = read_state(self._path)
+        self._had_hubs = state is not None and bool(state.event_hubs)
         hubs = self._path / HUBS_FOLDER
         if state is None and hubs.is_dir() and any(hubs.iterdir()):
             raise FileDamaged(
@@ -106,10 +108,12 @@ class DataDirectory:
         return hub.apply_retention(now_ms)
 
     def open_groups(self) -> GroupOffsets:
+        self._check_folder(GROUPS_FOLDER, "so that groups begin where their clients' settings say")
         logs = self._logs
         return GroupOffsets(self._path / GROUPS_FOLDER, logs.clock, logs.committer, durable=logs.durable)
 
     def open_schemas(self) -> SchemaLog:
+        self._check_folder(SCHEMAS_FOLDER, "to begin with an empty registry, which gives its ids anew")
         logs = self._logs
         return LoggedSchemas(self._path / SCHEMAS_FOLDER, logs.clock, logs.committer, durable=logs.durable)
 
@@ -121,6 +125,14 @@ class DataDirectory:
 
     def close(self) -> None:
         self._lock.release()
+
+    def _check_folder(self, name: str, purpose: str) -> None:
+        """Refuse to begin a log anew that was there before any event hub was kept. Raises FileDamaged."""
+        folder = self._path / name
+        if self._had_hubs and not folder.exists():
+            raise FileDamaged(
+                folder, "the folder is missing", f"restore it from a backup, or create an empty folder {purpose}"
+            )
 
     def _folder(self, directory: str) -> Path:
         return self._path / HUBS_FOLDER / directory

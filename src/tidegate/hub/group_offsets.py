@@ -24,7 +24,7 @@ RETENTION_MS = 7 * 86_400_000
 """How long positions are kept after the last commit of a group, as in Kafka."""
 _VERSION = 1
 _SNAPSHOT = "positions.json"
-_ADVICE = "restore it from a backup, or delete the folder: groups then begin where their clients' settings say"
+_ADVICE = "restore it from a backup, or empty the folder: groups then begin where their clients' settings say"
 
 OnDone = Callable[[LogError | None], None]
 _Groups = dict[str, dict["PartitionKey", "GroupOffset"]]
