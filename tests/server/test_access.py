@@ -6,6 +6,8 @@ import base64
 import hashlib
 import hmac
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from urllib.parse import quote_plus
 
 import pytest
@@ -13,8 +15,10 @@ from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventHubError
 
 from tests.patience import PATIENCE_S
-from tests.server.conftest import Receive
+from tests.server.conftest import RawClient, Receive
+from tidegate.amqp import Detached
 from tidegate.server import Server
+from tidegate.server.connections import client_connection, publishing
 
 pytestmark = pytest.mark.sdk
 
@@ -55,6 +59,19 @@ def test_a_signature_made_elsewhere_is_taken_until_it_expires(
     publish_once(with_signature(connection, signature(resource, key, 60)), hub)
     with pytest.raises(AuthenticationError):
         publish_once(with_signature(connection, signature(resource, key, -60)), hub)
+
+
+def test_a_link_ends_with_its_token_though_the_machine_has_slept(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timers stand still meanwhile, and the clock does not."""
+    awake = time.time
+    monkeypatch.setattr(client_connection, "CLOCK_LOOK_S", 0.2)
+    link = (client := sign_in(server, hub)).publisher(hub)
+    for module in (client_connection, publishing):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: awake() + 3600))
+    ended = client.until(lambda event: isinstance(event, Detached) and event.link is link)
+    assert "the token of this link has expired" in ended.error.description
 
 
 def test_an_unknown_hub(connection: str) -> None:

@@ -47,6 +47,8 @@ _logger = logging.getLogger(__name__)
 MAX_LOGGED_REFUSALS = 20
 """Of one connection, so that a client that tries for ever does not fill the log."""
 MIN_TIMER_S = 0.05
+CLOCK_LOOK_S = 15.0
+"""How often a connection with tokens looks at the clock."""
 REVOKED_AFTER_S = 2.0
 
 
@@ -301,7 +303,7 @@ class ClientConnection:
             return
         self._handlers[link] = handler
         if handler.expires_at_s is not None:
-            self._arm_for(self.loop.time() + handler.expires_at_s - time.time())
+            self._arm_for(self.loop.time() + self._looks_in_s(handler.expires_at_s, time.time()))
 
     def _handler(self, link: Link, address: str) -> LinkHandler:
         if address in (CBS, MANAGEMENT):
@@ -348,12 +350,17 @@ class ClientConnection:
         if tick_ms is not None:
             due.append(tick_ms / 1000)
         wall = time.time()
-        due += [now + h.expires_at_s - wall for h in self._handlers.values() if h.expires_at_s is not None]
+        due += [now + self._looks_in_s(h.expires_at_s, wall) for h in self._handlers.values() if h.expires_at_s]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if due:
             self._arm_for(min(due))
+
+    @staticmethod
+    def _looks_in_s(expires_at_s: float, wall: float) -> float:
+        """Return when to look next whether a token has ended: the loop's clock does not run while the machine sleeps."""
+        return min(expires_at_s - wall, CLOCK_LOOK_S)
 
     def _arm_for(self, due: float) -> None:
         """Set the timer to this time (of the loop) unless it goes off before."""
