@@ -79,6 +79,11 @@ def test_arrivals_never_decrease_and_first_at_finds_the_first(arrivals: list[int
         ('{"partition": 1}\n', "body"),
         ('{"arrival": "yesterday", "body": 1}\n', "arrival is a time such as"),
         ("[1]\n", "line 1"),
+        (
+            '{"body": 1}\n{"arival": "2020-01-01T00:00:00Z", "body": 1}\n',
+            "line 2: Object contains unknown field `arival`",
+        ),
+        ('{"sequence_number": 1, "body": 1}\n', "did you mean `sequenceNumber`?"),
     ],
 )
 def test_a_line_that_is_no_event_is_named(tmp_path: Path, text: str, told: str) -> None:

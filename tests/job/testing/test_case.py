@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.job.logs import runner_of
-from tidegate.job import case_result, read_case
+from tidegate.job import JobError, case_result, read_case
 
 CASES = Path(__file__).parents[2] / "cases"
 
@@ -60,6 +60,31 @@ def test_what_cannot_be_called_fails_the_case_with_its_reason(
 ) -> None:
     (difference,) = case_result(read_case(write_case(folder, functions=functions)), runner_of).differences
     assert said in difference
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            {"inputs": [{"arival": "2026-01-01T00:00:00Z"}]},
+            r"unknown field `arival` - at .*inputs\[0\].*`arrival`",
+        ),
+        ({"polcy": None}, "unknown field `polcy`; did you mean `policy`"),
+        ({"expected": [{"rows": {"m": 42}}]}, "unknown field `rows`.* did you mean `row`"),
+        ({"trace": [{"event": 1, "fates": "ok"}]}, "unknown field `fates`.* did you mean `fate`"),
+        ({"trace": [{"fate": "ok"}]}, "missing required field `event`"),
+        (
+            {"expected_metrics": {"Late Input Event": 0}},
+            "no metric 'Late Input Event'; did you mean 'Late Input Events'",
+        ),
+    ],
+)
+def test_what_a_case_cannot_say_is_refused_with_the_nearest_name(
+    tmp_path: Path, content: dict[str, Any], said: str
+) -> None:
+    """A misspelled arrival was 1970, and a misspelled metric had never happened."""
+    with pytest.raises(JobError, match=rf"case\.json is not a case: .*{said}"):
+        read_case(write_case(tmp_path, **content))
 
 
 def test_the_corpus_has_the_functions_that_its_cases_call() -> None:

@@ -5,6 +5,8 @@ A recorded log is complete: after its last event comes the end of time, so a job
 
 from __future__ import annotations
 
+import difflib
+import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,7 +49,7 @@ class RecordedInput(StreamInput):
         return RecordedLog.from_file(self.path, self.source)
 
 
-class RecordedLine(msgspec.Struct):
+class RecordedLine(msgspec.Struct, forbid_unknown_fields=True):
     """One line of the file; the names are those that `tidegate tail -o json` prints.
 
     Attributes:
@@ -236,6 +238,19 @@ def recorded_events(lines: Iterable[tuple[str, RecordedLine]]) -> Iterator[Recor
             raise InputError(f"{place}: {error}") from error
 
 
+_UNKNOWN = re.compile("Object contains unknown field `(.*?)`")
+
+
+def with_nearest_key(error: Exception, *kinds: type[msgspec.Struct]) -> str:
+    """Return the message of a decoder; if it met a key that these kinds of objects do not have, with the nearest."""
+    message = str(error)
+    if (unknown := _UNKNOWN.match(message)) is None:
+        return message
+    known = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
+    near = difflib.get_close_matches(unknown[1], known, n=1)
+    return f"{message}; did you mean `{near[0]}`?" if near else message
+
+
 def _lines(lines: Iterable[bytes], path: Path) -> Iterator[tuple[str, RecordedLine]]:
     decoder = msgspec.json.Decoder(RecordedLine)
     for number, line in enumerate(lines, start=1):
@@ -245,6 +260,7 @@ def _lines(lines: Iterable[bytes], path: Path) -> Iterator[tuple[str, RecordedLi
         try:
             yield f"{path}, line {number}", decoder.decode(stripped)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            said = with_nearest_key(error, RecordedLine)
             raise InputError(
-                f'{path}, line {number}: {error}; a line is {{"partition": …, "arrival": …, "body": …}}'
+                f'{path}, line {number}: {said}; a line is {{"partition": …, "arrival": …, "body": …}}'
             ) from error

@@ -10,13 +10,20 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from pydantic import ValidationError
 
-from tidegate.connectors.inputs.recorded import Recorded, RecordedLine, RecordedLog, recorded_events
+from tidegate.connectors.inputs.recorded import (
+    Recorded,
+    RecordedLine,
+    RecordedLog,
+    recorded_events,
+    with_nearest_key,
+)
 from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import InputLog
 from tidegate.connectors.model.metrics import (
@@ -88,15 +95,43 @@ class CaseFunction(msgspec.Struct, forbid_unknown_fields=True):
         return made.model_copy(update={"module": str(folder / self.module)}) if made.is_file else made
 
 
-class ExpectedRow(msgspec.Struct):
-    """An expected row; a null ``timestamp`` is not compared."""
+class ExpectedRow(msgspec.Struct, forbid_unknown_fields=True):
+    """An expected row; a null ``timestamp`` is not compared, and ``status`` is for readers."""
 
     row: dict[str, Any]
     output: str = "output"
     timestamp: str | None = None
+    status: Any = None
 
 
-class Case(msgspec.Struct):
+class ExpectedFate(msgspec.Struct, forbid_unknown_fields=True):
+    """What became of an event, by its number in the file, from 1 on; what is left out is not compared."""
+
+    event: int
+    fate: str | msgspec.UnsetType = msgspec.UNSET
+    reasons: list[str] | msgspec.UnsetType = msgspec.UNSET
+    system_timestamp: str | msgspec.UnsetType | None = msgspec.UNSET
+    watermark_event: str | msgspec.UnsetType | None = msgspec.UNSET
+    watermark: str | msgspec.UnsetType | None = msgspec.UNSET
+    status: Any = None
+
+
+class CaseNotes(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a case says to its readers."""
+
+    kind: Any = None
+    source: Any = None
+    source_licence: Any = None
+    notes: Any = None
+    confidence: Any = None
+    disputed: Any = None
+    checked_by_reference: Any = None
+    timestamp_by: Any = None
+    over: Any = None
+    emission: Any = None
+
+
+class Case(CaseNotes):
     """One case file; ``folder`` is the folder it was read from."""
 
     name: str
@@ -108,12 +143,19 @@ class Case(msgspec.Struct):
     functions: dict[str, CaseFunction] = {}
     sources: dict[str, Recorded] = {}
     folder: str = "."
-    trace: list[dict[str, Any]] | None = None
+    trace: list[ExpectedFate] | None = None
     expected_metrics: dict[str, int] | None = None
     expected_errors: dict[str, int] = {}
     expected: list[ExpectedRow] = []
     expected_complete: bool = True
     expected_ordered: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.expected_metrics or {}:
+            if name not in COUNTERS:
+                near = get_close_matches(name, COUNTERS, n=1)
+                did_you_mean = f"; did you mean '{near[0]}'?" if near else f"; expected one of {', '.join(COUNTERS)}"
+                raise ValueError(f"expected_metrics: there is no metric '{name}'{did_you_mean}")
 
     def event_ordering(self) -> Policy:
         """Return the policy for the scan; a disabled one if the case has none."""
@@ -177,7 +219,8 @@ def read_case(path: Path) -> Case:
     except RecursionError as error:
         raise JobError(f"{path} is not a case: its JSON is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise JobError(f"{path} is not a case: {error}") from error
+        said = with_nearest_key(error, Case, CaseInput, CasePolicy, CaseFunction, ExpectedRow, ExpectedFate)
+        raise JobError(f"{path} is not a case: {said}") from error
 
 
 class CaseError(JobError):
@@ -332,7 +375,7 @@ def _error_differences(case: Case, errors: DataErrorTally) -> list[str]:
     metrics, traced = case.expected_metrics or {}, case.trace or []
     for one in counts:
         metric = RUNTIME_ERRORS if one.kind == RUNTIME_ERROR else INPUT_DESERIALIZATION_ERRORS
-        is_traced = any(_IN_TRACE.get(one.kind, "invalid_body") in entry.get("reasons", ()) for entry in traced)
+        is_traced = any(_IN_TRACE.get(one.kind, "invalid_body") in (entry.reasons or ()) for entry in traced)
         if one.is_error and (metric in metrics or is_traced):
             # Their differences are found by count, or event by event.
             declared.setdefault(one.kind.lower(), errors.by_kind()[one.kind])
@@ -469,14 +512,15 @@ def instant_of(text: str) -> int | None:
         return None
 
 
-def _trace_differences(expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]]) -> list[str]:
+def _trace_differences(expected: Sequence[ExpectedFate], actual: Sequence[Mapping[str, Any]]) -> list[str]:
     by_event = {entry["event"]: entry for entry in actual}
     found = []
     for entry in expected:
-        got = by_event.get(entry["event"], {})
+        got = by_event.get(entry.event, {})
         for key in ("fate", "reasons", "system_timestamp", "watermark_event", "watermark"):
-            if key in entry and not same_value(entry[key], got.get(key)):
-                found.append(f"event {entry['event']}, {key}: expected {entry[key]}, got {got.get(key)}")
+            wanted = getattr(entry, key)
+            if wanted is not msgspec.UNSET and not same_value(wanted, got.get(key)):
+                found.append(f"event {entry.event}, {key}: expected {wanted}, got {got.get(key)}")
     return found
 
 
