@@ -12,6 +12,7 @@ from pathlib import Path
 from tidegate.connectors.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
 from tidegate.connectors.inputs.reference import References, ReferenceSection
 from tidegate.connectors.inputs.ticks import TickedLog, Ticks
+from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.model.set_aside import read_set_aside, without
@@ -93,9 +94,25 @@ def open_logs(
 
 def _open(section: StreamInput, opening: LogOpening, reading: RetryPolicy | None) -> InputLog:
     if reading is None:
-        return section.open_log(opening)
-    log = reading.call(f"input '{opening.name}'", lambda: section.open_log(opening))
+        return open_named(section, opening)
+    log = reading.call(f"input '{opening.name}'", lambda: open_named(section, opening))
     return PatientLog(log, opening.name, reading)
+
+
+def open_named(section: StreamInput, opening: LogOpening) -> InputLog:
+    """Open a stream, and name the input in the message if it is wrong.
+
+    Raises:
+        InputError: it cannot be reached or read.
+    """
+    try:
+        return section.open_log(opening)
+    except InputError as error:
+        named = f"input '{opening.name}'"
+        # A message about something unavailable gets the name where the job waits for it, and others have a kind.
+        if type(error) is not InputError or str(error).startswith(named):
+            raise
+        raise InputError(f"{named}: {error}") from error
 
 
 def close_logs(logs: Mapping[str, InputLog]) -> None:

@@ -32,6 +32,7 @@ from tidegate.engine import Program
 from tidegate.engine.sharding.keys import Division
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.prepare.loading import Job
+from tidegate.job.prepare.opening import open_named
 from tidegate.job.runtime.emission import END_OF_LOG, Timeline
 from tidegate.job.runtime.merged import known_before
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
@@ -206,7 +207,7 @@ def open_logs_of(job: Job, frames: Mapping[str, Any]) -> dict[str, InputLog]:
         if source in frames:
             continue
         if source not in by_source:
-            by_source[source] = sections[source].open_log(LogOpening(source, limits=definition.input_limits.limits))
+            by_source[source] = open_named(sections[source], LogOpening(source, limits=definition.input_limits.limits))
         found[name] = by_source[source]
     return found
 
