@@ -266,10 +266,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "connectors/outputs/tables/postgresql",
         "connectors/outputs/shape",
     ),
-    "tests/job/prepare/test_check.py": (
-        "job/prepare/opening",
-        "job/prepare/side_output_settings",
-    ),
+    "tests/job/prepare/test_check.py": ("job/prepare/side_output_settings",),
     "tests/job/prepare/test_functions.py": ("job/prepare/loading",),
     "tests/azure/projects/test_cases.py": ("azure/projects/check",),
     "tests/azure/projects/datasources/test_kinds.py": (

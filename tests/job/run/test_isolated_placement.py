@@ -16,6 +16,7 @@ from tests.patience import PATIENCE_S, eventually
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, load_job, run_job
 from tidegate.job.run.isolated_placement import IsolatedPlacement
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.run import Placements
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
@@ -86,6 +87,7 @@ def test_a_function_that_ends_its_process_costs_a_step(tmp_path: Path, end: str,
 def test_an_error_in_the_process_is_raised_here(tmp_path: Path) -> None:
     job = load_job(job_with(tmp_path, "def own(k):\n    return k\n"))
     with closing(IsolatedPlacement(job.program, job.policy)) as placement:
+        assert str(RunLocation(placement.location, 0, "why")) == "the job runs in a child of this process: why"
         with pytest.raises(SealUnusable, match="it has 3 shards"):
             placement.restore(SealFolder(tmp_path / "sealed"), SealedState(3, 0, 1))
         assert placement.preview(StepOrder(NO_TIME, {})) == []
@@ -124,6 +126,7 @@ import sys
 from pathlib import Path
 from tidegate.job import load_job, run_job
 from tidegate.job.run.isolated_placement import IsolatedPlacement
+from tidegate.job.run.placement_policy import RunLocation
 from tidegate.job.run.run import Placements
 
 job = load_job(Path(sys.argv[1]))

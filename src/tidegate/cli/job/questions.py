@@ -201,7 +201,7 @@ def _blocker_text(status: dict[str, Any]) -> str:
 
 def _where(placement: dict[str, Any]) -> str:
     if placement["where"] != "spark":
-        return "in its own process"
+        return "in a child of its process" if placement.get("child") else "in its own process"
     shards = "1 shard" if placement["shards"] == 1 else f"{placement['shards']:,} shards"
     shared = ", shared with other jobs" if placement.get("shared") else ""
     return f"on Spark ({placement['master']}{shared}, {shards})"

@@ -53,7 +53,7 @@ class IsolatedPlacement:
 
     @property
     def location(self) -> StateLocation:
-        return StateLocation()
+        return StateLocation(child=True)
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         outcome: Outcome = self._call("run", tasks, order)

@@ -58,6 +58,7 @@ class RunLocation:
             "master": self.location.master,
             "shards": self.location.shards,
             "shared": self.location.shared,
+            "child": self.location.child,
             "since": format_time(self.since),
             "why": self.why,
             "moves": self.moves,
@@ -69,7 +70,8 @@ class RunLocation:
 
     def __str__(self) -> str:
         if self.location.master is None:
-            return f"the job runs in this process: {self.why}"
+            where = "a child of this process" if self.location.child else "this process"
+            return f"the job runs in {where}: {self.why}"
         shards = "1 shard" if self.location.shards == 1 else f"{self.location.shards:,} shards"
         shared = ", shared with other jobs" if self.location.shared else ""
         return f"the job runs on Spark ({self.location.master}{shared}, {shards}): {self.why}"

@@ -54,14 +54,16 @@ class StateLocation:
     """Where the keyed side of a run is.
 
     Attributes:
-        master: the URL of Spark's master; None if it is in this process.
+        master: the URL of Spark's master; None if it is in this process, or in a child of it.
         shards: how many shards have the state.
         shared: whether other jobs use the same Spark.
+        child: whether it is in a child of this process.
     """
 
     master: str | None = None
     shards: int = 1
     shared: bool = False
+    child: bool = False
 
 
 @dataclass(slots=True)

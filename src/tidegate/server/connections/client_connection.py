@@ -359,7 +359,7 @@ class ClientConnection:
 
     @staticmethod
     def _looks_in_s(expires_at_s: float, wall: float) -> float:
-        """Return when to look next whether a token has ended: the loop's clock does not run while the machine sleeps."""
+        """Return when to look whether a token has ended: the loop's clock stands still while the machine sleeps."""
         return min(expires_at_s - wall, CLOCK_LOOK_S)
 
     def _arm_for(self, due: float) -> None:
