@@ -81,6 +81,10 @@ class GroupOffsets:
         """Drop positions of a group, all of them without `keys`. Otherwise like `commit`."""
         self._append({"group": group, "forgotten": None if keys is None else [list(key) for key in keys]}, on_done)
 
+    def now_ms(self) -> int:
+        """Return the time to note with a commit, by the clock that positions expire by: the machine's may be behind."""
+        return self._clock.now_ms()
+
     def of(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """Return the positions of a group."""
         with self._lock:

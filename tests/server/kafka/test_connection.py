@@ -5,22 +5,26 @@ import random
 import re
 import socket
 import struct
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.log.support import SetClock
 from tests.patience import eventually
 from tests.profiles import scaled
 from tests.server.kafka.client import FETCH_BY_NAME, KafkaClient, batch_of, fetch_fields, produce_fields
 from tidegate.hub.access_rules import AccessRule, Right
+from tidegate.hub.group_offsets import RETENTION_MS, GroupOffsets
 from tidegate.kafka.compression import Compression
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, encode_request, parse_response
 from tidegate.kafka.records import Header, decode, parse_batches
 from tidegate.server import Server
 from tidegate.server.kafka.connection import MAX_LOGGED_A_MINUTE, Refusals
+from tidegate.server.kafka.groups_api import GroupsApi
 
 Connect = Callable[..., KafkaClient]
 
@@ -391,6 +395,29 @@ def test_garbage_ends_its_connection_and_no_other(connect: Connect, hub: str) ->
                 pass
         client.close()
     assert good.produce(hub, BATCH).error_code == ErrorCode.NONE
+
+
+def test_a_position_does_not_expire_at_once_where_the_hubs_clock_is_ahead_of_the_machines(
+    server: Server, connect: Connect, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets, clock = server.namespace.group_offsets, SetClock()
+    assert isinstance(offsets, GroupOffsets)
+    # the machine's clock was ahead once, and the hub's does not go back
+    clock.time_ms = time.time_ns() // 1_000_000 + 2 * RETENTION_MS
+    monkeypatch.setattr(offsets, "_clock", clock)
+    client = connect()
+
+    def commit(number: int, offset: int) -> None:
+        part = {"partition_index": number, "committed_offset": offset, "committed_leader_epoch": -1}
+        member = {"group_id": hub, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+        topic = {"name": hub, "partitions": [{**part, "committed_metadata": None}]}
+        answer = client.ask(Api.OFFSET_COMMIT, {**member, "topics": [topic]})
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    commit(0, 3)
+    GroupsApi(server.context, offsets).expire_positions()
+    commit(1, 4)  # which is stored after what has expired
+    assert {key.partition: position.offset for key, position in offsets.of(hub).items()} == {0: 3, 1: 4}
 
 
 def test_a_client_may_ask_for_nothing_in_particular(connect: Connect, hub: str) -> None:

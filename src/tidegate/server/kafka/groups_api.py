@@ -138,7 +138,7 @@ class GroupsApi:
         )
         if error is ErrorCode.NONE and not (body.group_id and self._may_use_groups(session)):
             error = ErrorCode.GROUP_AUTHORIZATION_FAILED if body.group_id else ErrorCode.INVALID_GROUP_ID
-        now_ms = round(time.time() * 1000)
+        now_ms = self._offsets.now_ms()
         accepted: dict[PartitionKey, GroupOffset] = {}
         errors: dict[tuple[str, int], ErrorCode] = {}
         for topic in body.topics:
