@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import urllib.error
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import KEY, RULE, RawClient, Refused, entity, receive_events
-from tests.server.kafka.client import KafkaClient
+from tests.server.kafka.client import FETCH_BY_NAME, KafkaClient, batch_of, fetch_fields
 from tidegate.amqp import Detached, Transfer
 from tidegate.client import BusyError, ConnectionString, HubClient
 from tidegate.hub.access import sign
@@ -31,10 +32,13 @@ from tidegate.hub.kafka_backend import ChangedElsewhere
 from tidegate.hub.throughput import Throughput
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api
+from tidegate.kafka.records import parse_batch
 from tidegate.log import LogError
 from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer, Server
 from tidegate.store import KafkaLog, read_settings
+from tidegate.store.client.cluster import Fetched
+from tidegate.store.client.connection import KafkaError
 from tidegate.store.kafka.shared_topic import SharedTopic
 
 pytestmark = pytest.mark.sdk
@@ -409,6 +413,86 @@ def test_a_gateway_that_was_declared_dead_closes_all_its_readers(pair: tuple[Ser
     detached = reads.until(lambda event: isinstance(event, Detached) and event.link is link)
     assert detached.error.condition == "com.microsoft:server-busy"
     eventually(lambda: dead.shared.gateway in ours.shared.state.gateways)
+
+
+def test_a_gateway_that_could_not_say_that_it_begins_anew_says_it_with_its_next_sign_of_life(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, dead = (server._backend for server in pair)
+    assert ours is not None
+    assert dead is not None
+    monkeypatch.setattr(dead.shared, "_put_soon", lambda key, value: None)  # as if no broker took it for 20 s
+    key = f"silence/{dead.shared.gateway}/{ours.shared.gateway}"
+    ours.store.wait(ours.shared._put(key, {"silent_since": 1 << 60}))
+    before = dead.shared._position
+    eventually(lambda: dead.shared._position > before and dead.shared.gateway in dead.shared.state.gateways)
+    eventually(lambda: pair[1].not_ready is None)
+
+
+def test_a_gateway_reads_again_what_came_damaged_from_the_topic_that_gateways_share(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = pair[1]._backend
+    assert backend is not None
+    take, damaged = SharedTopic._take, threading.Event()
+
+    async def once_damaged(self: SharedTopic, fetched: Fetched) -> None:
+        if self is backend.shared and not damaged.is_set():
+            damaged.set()
+            raise KafkaError("the topic is damaged at offset 7")
+        await take(self, fetched)
+
+    monkeypatch.setattr(SharedTopic, "_take", once_damaged)
+    assert damaged.wait(PATIENCE_S)
+    before = backend.shared._position
+    eventually(lambda: backend.shared._position > before + 2)
+
+
+def test_nobody_waits_for_what_another_client_of_kafka_has_fetched_from_the_cluster(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = pair[0]
+    clients = [KafkaClient(server.kafka_port) for _ in range(2)]
+    for client in clients:
+        client.log_in(server.connection_string())
+    for number in range(3):  # without a reader, the gateway keeps none of them
+        clients[0].produce("shared", batch_of(b"%d" % number), partition=1)
+    asked, answers = threading.Event(), threading.Event()
+    read = KafkaLog._read_some
+
+    async def slow(self: KafkaLog, *arguments: Any) -> Any:
+        asked.set()
+        while not answers.is_set():
+            await asyncio.sleep(0.01)
+        return await read(self, *arguments)
+
+    log = server.namespace.event_hub("shared").partition("1").log
+    assert isinstance(log, KafkaLog)
+    log._store.wait(log.locate())  # which forgets them
+    monkeypatch.setattr(KafkaLog, "_read_some", slow)
+    fetching = clients[0].send(Api.FETCH, fetch_fields({("shared", 1): log.next_sequence_number - 1}), FETCH_BY_NAME)
+    assert asked.wait(PATIENCE_S)
+    try:
+        assert clients[1].ask(Api.METADATA, {"topics": [{"name": "shared"}]}).topics[0].name == "shared"
+    finally:
+        answers.set()
+    assert parse_batch(clients[0].receive(*fetching).responses[0].partitions[0].records).count == 1
+
+
+def test_a_gap_in_the_numbers_of_a_client_of_kafka_is_named_as_kafka_names_it(pair: tuple[Server, Server]) -> None:
+    client = KafkaClient(pair[0].kafka_port)
+    client.log_in(pair[0].connection_string())
+    producer = client.ask(Api.INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 1000})
+    answers = [
+        client.produce("shared", batch_of(b"x", producer=(producer.producer_id, epoch, number)))
+        for epoch, number in ((1, 0), (1, 5), (0, 1), (1, 1))
+    ]
+    assert [answer.error_code for answer in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.NONE,
+    ]
 
 
 def owned(server: Server, source: str) -> bool:

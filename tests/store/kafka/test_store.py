@@ -15,9 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
+from tidegate.kafka.messages import Api, Message
 from tidegate.log import Appended, EventBatch, LogError, Numbering
 from tidegate.store.client import cluster as store_cluster
 from tidegate.store.client.cluster import Produced, TopicPartition
+from tidegate.store.client.connection import Connection, Unreachable
 from tidegate.store.client.settings import read_settings
 from tidegate.store.kafka import log as log_module
 from tidegate.store.kafka import writer
@@ -157,6 +159,24 @@ def test_the_answer_of_a_former_leader_acknowledges_no_later_batch(monkeypatch: 
         assert third.stored().first_sequence_number == 2
     finally:
         store.close()
+
+
+def test_a_broker_that_did_not_answer_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = store_cluster.Cluster(read_settings("127.0.0.1:1"))
+    brokers._brokers = {1: ("hangs", 9092), 2: ("answers", 9092)}
+    for node, failure in ((1, Unreachable("hangs did not answer within 10 s")), (2, None)):
+        connection = Connection(brokers.settings, *brokers.brokers[node])
+        connection.failure = failure
+        brokers._connections[node, "control"] = connection
+    asked: list[int] = []
+
+    async def ask(node: int, purpose: str, api: Api, values: Mapping[str, object]) -> Message:
+        asked.append(node)
+        return Message()
+
+    monkeypatch.setattr(brokers, "ask", ask)
+    asyncio.run(brokers.ask_any(Api.METADATA, {}))
+    assert asked == [2]
 
 
 def test_a_gateway_does_not_fetch_what_others_append_without_a_reader(

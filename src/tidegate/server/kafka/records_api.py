@@ -26,7 +26,7 @@ from tidegate.kafka.records import (
     parse_batches,
 )
 from tidegate.kafka.translation import RESERVED_HEADERS
-from tidegate.log import Appended, LogClosed, LogDamaged, LogError, PartitionStore
+from tidegate.log import Appended, LogClosed, LogDamaged, LogError, NumbersRefused, PartitionStore
 from tidegate.server.context.context import ServerContext
 from tidegate.server.context.metrics import hub_in
 from tidegate.server.kafka.session import FetchSession, Session
@@ -164,8 +164,7 @@ class RecordsApi:
         if isinstance(result, LogError):
             if numbers is not None:
                 partition.producers.failed(numbers)
-            code = _code_of(result.error) if isinstance(result, AppendRefused) else ErrorCode.KAFKA_STORAGE_ERROR
-            fields = {"error_code": code, "base_offset": -1, "error_message": str(result)}
+            fields = {"error_code": _code_of_failure(result), "base_offset": -1, "error_message": str(result)}
         else:
             if numbers is not None:
                 partition.producers.stored(numbers, result.first_sequence_number)
@@ -197,11 +196,11 @@ class RecordsApi:
         try:
             while True:
                 found = _Found(min(body.max_bytes, MAX_FETCH_BYTES))
-                for place, asked in wanted.items():
+                for place, asked in list(wanted.items()):
                     if place in unseen:
                         found.fail(place, ErrorCode.KAFKA_STORAGE_ERROR)
                     else:
-                        found.rows[place] = self._read(session, *place, asked, found)
+                        found.rows[place] = await self._read(session, *place, asked, found)
                 left_s = deadline_s - loop.time()
                 if found.size >= body.min_bytes or found.is_urgent or left_s <= 0:
                     break
@@ -260,7 +259,7 @@ class RecordsApi:
                 continue
         return watched
 
-    def _read(self, session: Session, topic: str, number: int, asked: Message, found: _Found) -> Fields:
+    async def _read(self, session: Session, topic: str, number: int, asked: Message, found: _Found) -> Fields:
         try:
             hub, partition = _find_to_fetch(session, topic, number)
             log = partition.log
@@ -271,7 +270,12 @@ class RecordsApi:
             room = min(asked.partition_max_bytes, found.room)
             if asked.fetch_offset == end or (room <= 0 and found.size):
                 return row
-            data, count = _batches_from(partition, asked.fetch_offset, max(room, 0), not found.size)
+            wanted = partition, asked.fetch_offset, max(room, 0), not found.size
+            if log.topic is not None and log.read_cached(asked.fetch_offset, max_events=1) is None:
+                # other clients must not wait for a cluster that may not answer
+                data, count = await asyncio.to_thread(_batches_from, *wanted)
+            else:
+                data, count = _batches_from(*wanted)
         except Refused as refused:
             found.is_urgent = True
             return {"error_code": refused.code, "high_watermark": -1, "records": b""}
@@ -302,7 +306,10 @@ class RecordsApi:
                     _, partition = find_partition(session, Right.LISTEN, topic.name, part.partition_index)
                     if partition.log.topic is None or part.timestamp not in (_EARLIEST, _EARLIEST_LOCAL):
                         await _see_end(partition.log)
-                    offset, time_ms = _offset_at(partition, part.timestamp)
+                    if partition.log.topic is not None and part.timestamp >= 0:
+                        offset, time_ms = await asyncio.to_thread(_offset_at, partition, part.timestamp)
+                    else:
+                        offset, time_ms = _offset_at(partition, part.timestamp)
                     row: Fields = {"offset": offset, "timestamp": time_ms, "leader_epoch": 0}
                 except Refused as refused:
                     row = {"error_code": refused.code}
@@ -402,6 +409,15 @@ def _checked_batch(data: bytes, max_bytes: int) -> RecordBatch:
 def _code_of(error: HubError) -> ErrorCode:
     """Return Kafka's error for a publication that is refused."""
     return next((code for kind, code in _ERRORS_OF_APPENDS if isinstance(error, kind)), ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _code_of_failure(error: LogError) -> ErrorCode:
+    """Return Kafka's error for a batch that a log did not store."""
+    if isinstance(error, AppendRefused):
+        return _code_of(error.error)
+    if isinstance(error, NumbersRefused):
+        return ErrorCode.INVALID_PRODUCER_EPOCH if error.is_epoch_over else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def _stored(partition: Partition, offset: int, time_ms: int) -> Fields:

@@ -145,7 +145,7 @@ class Cluster:
     async def ask_any(self, api: Api, values: Mapping[str, object]) -> Message:
         """Send a request to any broker that answers. Raises KafkaError."""
         failures: list[KafkaError] = []
-        for node in sorted(self._brokers, key=lambda node: (node, "control") not in self._connections):
+        for node in sorted(self._brokers, key=lambda node: not self._is_connected(node)):
             try:
                 return await self.ask(node, "control", api, values)
             except (Unreachable, LoginRefused) as error:
@@ -164,6 +164,11 @@ class Cluster:
         if refused is not None:
             raise refused
         raise Unreachable(f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failures)))}")
+
+    def _is_connected(self, node: int) -> bool:
+        """Return whether a broker is connected for such requests: one that hangs answers no new connection either."""
+        connection = self._connections.get((node, "control"))
+        return connection is not None and connection.failure is None
 
     # -- metadata
 

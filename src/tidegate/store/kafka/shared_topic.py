@@ -351,8 +351,12 @@ class SharedTopic:
                     )
                     result = found.get(self.where)
             if isinstance(result, Fetched):
-                await self._take(result)
-                continue
+                try:
+                    await self._take(result)
+                    continue
+                except KafkaError as error:
+                    _logger.error("%s; it is read again", error)
+                    await asyncio.sleep(BEAT_S)
             if isinstance(result, BrokerError) and result.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 with suppress(KafkaError):
                     self._position = await self._cluster.list_offset(self.where, EARLIEST)
@@ -439,7 +443,10 @@ class SharedTopic:
             beat += 1
             self._sent_beats = {beat: time.monotonic()}
             with suppress(KafkaError):
-                await self._put(f"beat/{self.gateway}", {"beat": beat, "report": self.report()})
+                if self.gateway in self.state.gateways:
+                    await self._put(f"beat/{self.gateway}", {"beat": beat, "report": self.report()})
+                else:  # it was declared dead, and what says that it begins anew may not have been written
+                    await self._put(f"gateway/{self.gateway}", {"started": time.time()})
             await asyncio.sleep(BEAT_S)
 
     async def _watch(self) -> None:
