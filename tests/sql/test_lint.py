@@ -111,6 +111,11 @@ def alias(name: str) -> str:
             "a bit is compared with the text 'on', which is no bit",
         ),
         (
+            "SELECT CASE System.Timestamp() WHEN 5 THEN 1 END AS y FROM i",
+            37,
+            "a datetime and a bigint cannot be compared: this option never matches",
+        ),
+        (
             "SELECT k, COUNT(*) AS n FROM i GROUP BY k, TumblingWindow(hour, 1) HAVING n > 'many'",
             75,
             "a bigint is compared with the text 'many', which is no number",

@@ -22,7 +22,7 @@ from tidegate.sql.plan.nodes import (
 )
 from tidegate.sql.plan.walking import expressions_of, fold, parts_in, relations_of
 
-_COMPARISONS = frozenset(["equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal"])
+_COMPARISONS = frozenset(["equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "matches"])
 _DIVISIONS = frozenset(["divide", "divide_bigints", "modulo"])
 
 
@@ -100,7 +100,9 @@ def _of_call(call: Call) -> Iterator[Diagnostic]:
 def _of_comparison(call: Call) -> tuple[str, str] | None:
     """Return what is doubtful about a comparison of constants or of certain types, and what to write."""
     constants = [arg.value for arg in call.args if isinstance(arg, Literal)]
-    if len(constants) == len(call.args) and not (call.function == "equal" and constants[0] == constants[1]):
+    if len(constants) == len(call.args) and not (
+        call.function in ("equal", "matches") and constants[0] == constants[1]
+    ):
         return "this compares constants: it is the same for every row", "name a column on one side"
     if call.function in _COMPARISONS and isinstance(call.args[0], Column) and fold(call.args[0]) == fold(call.args[1]):
         return f"{expression(call.args[0])} is compared with itself", "name another column, or another source of it"

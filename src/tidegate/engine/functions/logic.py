@@ -52,6 +52,8 @@ for _comparison in Comparison:
         partial(operators.compare, _comparison)
     )
 
+_OPERATOR.by_whole_columns("matches", "operand any, option any", form=Form.OPERATOR)(operators.matches)
+
 
 @_OPERATOR.by_whole_columns("and", "first condition, second condition…", form=Form.OPERATOR)
 def every(*conditions: Vector) -> Vector:

@@ -309,6 +309,18 @@ def compare(comparison: Comparison, left: Vector, right: Vector) -> Vector:
     return Vector.concat(parts).take(back)
 
 
+def matches(operand: Vector, option: Vector) -> Vector:
+    """Return whether the operand of a CASE equals an option; values that cannot be compared do not.
+
+    "The types of the when_expressions do not necessarily have to match" (CASE page).
+    """
+    equal = compare(Comparison.EQUAL, operand, option)
+    unlike = (equal.kinds == Kind.ERROR) & (operand.kinds != Kind.ERROR) & (option.kinds != Kind.ERROR)
+    if not unlike.any():
+        return equal
+    return Vector.choose(unlike.astype(np.int64), [equal, Vector.bits(np.zeros(len(equal), dtype=np.bool_))])
+
+
 def _family(left: int | None, right: int | None) -> _Family | None:
     """Return as what values of two kinds are compared; None if they cannot be."""
     kinds = {left, right}

@@ -284,12 +284,30 @@ class ExpressionLowerer:
             if operand is None:
                 args.append(self.condition(condition))
             else:
-                option = self.value(condition)
-                self._check_comparison(condition, operand, option)
-                args.append(Call("equal", (operand, option), self.position(condition)))
-            args.append(self.value(value))
-        args.append(Literal(None, self.position(node)) if node.otherwise is None else self.value(node.otherwise))
+                args.append(self._option(condition, node.operand, operand))
+            args.append(self._chosen(value))
+        args.append(Literal(None, self.position(node)) if node.otherwise is None else self._chosen(node.otherwise))
         return Call("case", self._widened(args), self.position(node))
+
+    def _option(self, node: Node, operand: Node | None, lowered: Expr) -> Expr:
+        """Lower WHEN of a CASE with an operand. An option of another type is no mistake; it never matches."""
+        option = self.value(node) if operand is None else self._compared(node, operand)
+        types_ = self.type_of(lowered), self.type_of(option)
+        if message := types.comparison_refusal(*types_):
+            self.report.notice(node.span, f"{message}: this option never matches", "write one of the operand's type")
+        else:
+            note_comparison(self.report, node, (lowered, types_[0]), (option, types_[1]))
+        return Call("matches", (lowered, option), self.position(node))
+
+    def _chosen(self, node: Node) -> Expr:
+        """Lower a value of a CASE: in double quotes a field that exists, or a string (THEN "A", query patterns)."""
+        text = as_text(node)
+        if text is node or not isinstance(text, syntax.Constant):
+            return self.value(node)
+        if any(source.has(str(text.value)) for source in self.scope.sources):
+            return self.value(node)
+        self._note_text(node)
+        return self.value(text)
 
     def _widened(self, args: list[Expr]) -> tuple[Expr, ...]:
         """Return the arguments of a CASE with its numbers as floats, if one of its values is certainly a float.

@@ -106,8 +106,9 @@ class Call:
     """A scalar function or operator, by its lower-case name in the catalog.
 
     Argument lists: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
-    in(value, option, …) · between(value, low, high) · like(value, pattern[, escape]) · divide gives a float,
-    divide_bigints (of two certain bigints) a bigint · dateadd / datediff / datename / datepart(unit, …) with
+    matches(operand, option) is equal for CASE · in(value, option, …) · between(value, low, high) ·
+    like(value, pattern[, escape]) · divide gives a float, divide_bigints (of two certain bigints) a bigint ·
+    dateadd / datediff / datename / datepart(unit, …) with
     the unit as a Literal in its long form ("minute") · record(name, value, …) · a registered function is "udf.<name>".
     """
 
