@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import resource
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -109,11 +110,14 @@ class SlowBrokers:
     """Two brokers in place of a cluster, which answer a request when the test has them answer."""
 
     def __init__(self) -> None:
-        self.leader_now = 1
+        self.leader_now: int | None = 1
         self.requests: list[tuple[int, Mapping[TopicPartition, bytes], asyncio.Future[Any]]] = []
 
-    def leader(self, where: TopicPartition) -> int:
+    def leader(self, where: TopicPartition) -> int | None:
         return self.leader_now
+
+    async def refresh(self, topics: Sequence[str] = ()) -> None:
+        """Do nothing."""
 
     async def produce(self, node: int, batches: Mapping[TopicPartition, bytes], timeout_s: float) -> Any:
         answer = asyncio.get_running_loop().create_future()
@@ -157,6 +161,23 @@ def test_the_answer_of_a_former_leader_acknowledges_no_later_batch(monkeypatch: 
         eventually(lambda: len(brokers.requests) == 4)
         brokers.answer(store, 3, Produced(2, 7))
         assert third.stored().first_sequence_number == 2
+    finally:
+        store.close()
+
+
+def test_publishers_are_told_in_time_however_much_waits_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "DELIVERY_TIMEOUT_S", 1.0)
+    brokers = SlowBrokers()
+    brokers.leader_now = None
+    store = KafkaStore(read_settings("127.0.0.1:1"))
+    monkeypatch.setattr(store, "cluster", brokers)
+    try:
+        log = KafkaLog(store, TopicPartition("topic", 0), "id")
+        begun_s = time.monotonic()
+        # each has a record batch of its own
+        outcomes = [Outcome(log, [b"%d" % number], Numbering(1, 0, number)) for number in range(60)]
+        assert all(isinstance(outcome.result(), LogError) for outcome in outcomes)
+        assert time.monotonic() - begun_s < 25
     finally:
         store.close()
 

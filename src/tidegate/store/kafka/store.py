@@ -285,14 +285,11 @@ class KafkaStore:
             homeless, self._homeless = self._homeless, {}
             renew = False
             for log, error in homeless.items():
-                sent = log.next_batch()
-                if sent is None:
-                    continue
-                if time.monotonic() >= sent.deadline_s:
+                while (sent := log.next_batch()) is not None and time.monotonic() >= sent.deadline_s:
                     renew = renew or sent.is_own
                     log.writer.failed(error)
-                    if log.next_batch() is None:
-                        continue
+                if sent is None:
+                    continue
                 if self.cluster.leader(log.where) is None:
                     self._homeless[log] = error
                 else:

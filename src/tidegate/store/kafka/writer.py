@@ -35,6 +35,7 @@ class QueuedAppend:
     Attributes:
         size: About as many bytes as it takes in a record batch.
         total: How many events there are.
+        queued_at_s: When it came, by the monotonic clock.
     """
 
     events: Sequence[bytes | memoryview]
@@ -43,6 +44,7 @@ class QueuedAppend:
     batch: RecordBatch | None = None
     size: int = field(init=False)
     total: int = field(init=False)
+    queued_at_s: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if self.batch is not None:
@@ -123,14 +125,14 @@ class Writer:
         with self._lock:
             group = self._take_group()
         now_ms = time.time_ns() // 1_000_000
-        deadline_s = time.monotonic() + DELIVERY_TIMEOUT_S
         if not group:
             if not self.is_marker_wanted:
                 return None
             encoded = encode_marker(marker(), now_ms, self._own_numbers(1))
-            self.in_flight = InFlight(encoded, [], deadline_s, True, 1)
+            self.in_flight = InFlight(encoded, [], time.monotonic() + DELIVERY_TIMEOUT_S, True, 1)
             return self.in_flight
         first = group[0]
+        deadline_s = first.queued_at_s + DELIVERY_TIMEOUT_S
         total = sum(append.total for append in group)
         events: Sequence[bytes] = ()
         if first.batch is not None:
