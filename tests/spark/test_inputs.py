@@ -27,6 +27,7 @@ watch = false
 type = "reference"
 path = "ref.json"
 refresh_s = 1e-9
+settle_s = 0
 [outputs.o]
 type = "file"
 path = "o.jsonl"

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ FEWER = example_count(20)
 
 
 def definition(path: Path, **settings: Any) -> ReferenceInput:
-    return ReferenceInput.model_validate({"type": "reference", "path": str(path), "refresh_s": 1e-9, **settings})
+    return ReferenceInput.model_validate(
+        {"type": "reference", "path": str(path), "refresh_s": 1e-9, "settle_s": 0, **settings}
+    )
 
 
 def table(version: int) -> bytes:
@@ -142,6 +145,43 @@ def test_one_file_that_changes_is_a_new_table_from_then_on(tmp_path: Path) -> No
     write(2, 140)
     assert references.refresh(at(150))
     assert counted(references) == [(NO_TIME, 0), (130, 1), (150, 2)]
+    assert not references.refresh(at(150))
+
+
+@pytest.mark.parametrize("version", [1, 0], ids=["another", "the first one"])
+def test_a_file_that_is_replaced_by_one_modified_earlier_is_a_new_table_from_then_on(
+    tmp_path: Path, version: int
+) -> None:
+    """Such as by `cp -p` of a backup: the rows were joined to the other table for ever, without a word."""
+    path, before = tmp_path / "ref.json", time.time_ns() // 100
+    path.write_bytes(table(0))
+    os.utime(path, ns=(at(100) * 100, at(100) * 100))
+    references = References({"ref": definition(path)}, None)
+    path.write_bytes(table(2))
+    os.utime(path, ns=(at(140) * 100, at(140) * 100))
+    assert references.refresh(at(120))
+    path.write_bytes(table(version))
+    os.utime(path, ns=(at(100) * 100, at(100) * 100))
+    assert references.refresh(at(150))
+    *_, last = references.tables()["ref"]
+    assert json.loads(last.bodies[0])["version"] == version
+    assert before <= last.effective_ticks <= time.time_ns() // 100
+    assert not references.refresh(at(150))
+
+
+def test_a_file_that_is_being_written_is_read_once_it_is_complete(tmp_path: Path) -> None:
+    """A table of half the rows was joined to, if the job looked at that moment."""
+    path = tmp_path / "ref.json"
+    path.write_bytes(table(0))
+    references = References({"ref": definition(path, settle_s=2)}, None)  # the first one is not waited for
+    path.write_bytes(b"")
+    assert not references.refresh(at(10))
+    path.write_bytes(table(1))
+    assert not references.refresh(at(10))
+    settled = time.time_ns() - 2 * 10**9
+    os.utime(path, ns=(settled, settled))
+    assert references.refresh(at(10))
+    assert [json.loads(one.bodies[0])["version"] for one in references.tables()["ref"]] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ class ReferenceFiles(Protocol):
     def read_blob(self, blob: Blob) -> bytes:
         """Return the content of a table."""
 
+    def has_settled(self, blob: Blob) -> bool:
+        """Return whether a table is complete; one that is being written may not be."""
+
 
 class ReferenceSection(InputSection):
     """A section ``[inputs.NAME]`` of reference data."""
@@ -109,10 +112,15 @@ class ReferenceInput(FileSettings, ReferenceSection):
         description="a file, or a pattern with `{date}` and `{time}`; relative to the job file, or `az://CONTAINER/…` …"
     )
     format: Annotated[Public, FormatName()] = Field(default="json", description="the format of a file")
+    settle_s: float = Field(
+        default=2,
+        ge=0,
+        description="how old a file in a folder must be before it is considered complete, once there is a table",
+    )
 
     def open_tables(self) -> ReferenceFiles:
         pattern = self.pattern()
-        return FileTables(self.path, pattern, open_source(pattern.root, self.storage_environment))
+        return FileTables(self.path, pattern, open_source(pattern.root, self.storage_environment), self.settle_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,7 @@ class FileTables:
     described: str
     pattern: PathPattern
     source: BlobSource
+    settle_s: float
 
     @property
     def are_timed(self) -> bool:
@@ -132,6 +141,11 @@ class FileTables:
 
     def read_blob(self, blob: Blob) -> bytes:
         return self.source.read_blob(blob)
+
+    def has_settled(self, blob: Blob) -> bool:
+        """Return whether a file of a folder is old enough; objects of a store are always complete."""
+        age = time.time_ns() // 100 - blob.modified
+        return "://" in self.pattern.root or not 0 <= age < self.settle_s * TICKS_PER_SECOND
 
 
 class _Away(InputUnavailableError):
@@ -188,6 +202,7 @@ class References:
         self._snapshots: dict[str, TableVersion] = {}
         self._looked_at_s: dict[str, float] = {}
         self._same: set[Blob] = set()
+        self._latest: dict[str, Blob] = {}
         written, self._past = ({}, {}) if folder is None else _written(folder)
         for name in self._definitions:
             self._taken[name] = written.get(name, [])
@@ -261,11 +276,11 @@ class References:
         except BlobError as error:
             raise _Away(f"reference data '{self._names[name]}': {error}") from error
         changed = False
-        known = self._same.union(one.blob for one in self._taken[name])
         in_order = sorted(found, key=lambda item: (_or(item[1], NO_TIME), item[0].modified, item[0].name))
         if self._sources[name].are_timed:
+            known = self._same.union(one.blob for one in self._taken[name])
             for blob, at in in_order:
-                if blob not in known:
+                if blob not in known and self._is_complete(name, blob):
                     changed |= self._take(name, blob, _or(at, NO_TIME), not_before)
             return changed
         if len(in_order) > 1:
@@ -274,9 +289,22 @@ class References:
                 "name one, or a pattern with {date} and {time}"
             )
         for blob, _ in in_order:
-            if blob not in known:
-                changed |= self._take(name, blob, blob.modified if self._taken[name] else NO_TIME, not_before)
+            latest = self._taken[name][-1] if self._taken[name] else None
+            if blob != self._latest.get(name, latest and latest.blob) and self._is_complete(name, blob):
+                at = NO_TIME if latest is None else blob.modified
+                if latest is not None and at < latest.time:
+                    # It was replaced by a file that was modified earlier, such as a copy of a table before.
+                    at = max(latest.time, time.time_ns() // 100)
+                changed |= self._take(name, blob, at, not_before)
+                self._latest[name] = blob
         return changed
+
+    def _is_complete(self, name: str, blob: Blob) -> bool:
+        """Return whether a file can be taken in; a job does not wait for its first table, and looks again soon."""
+        if not self._taken[name] or self._sources[name].has_settled(blob):
+            return True
+        self._looked_at_s[name] = float("-inf")
+        return False
 
     def _take(self, name: str, blob: Blob, at: int, not_before: int) -> bool:
         taken = self._taken[name]

@@ -130,6 +130,9 @@ class SqlTables:
     def read_blob(self, blob: Blob) -> bytes:
         return self._content
 
+    def has_settled(self, blob: Blob) -> bool:
+        return True
+
     def _is_full_due(self, now: int) -> bool:
         if self._rows is None or self._settings.delta_query is None:
             return True

@@ -131,6 +131,9 @@ class FrameTables:
     def read_blob(self, blob: Blob) -> bytes:
         return self._content
 
+    def has_settled(self, blob: Blob) -> bool:
+        return True
+
     def _read(self) -> bytes:
         """Return the rows as a Parquet file, whose bytes are the same if the rows are, in whatever order Spark is."""
         try:
