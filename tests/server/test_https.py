@@ -229,6 +229,19 @@ def test_health_and_metrics(web: Any, server: Server) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.sdk
+def test_headers_are_read_in_the_encoding_that_they_were_sent_in(web: Any, hub: str, receive: Receive) -> None:
+    keys = {"münchen": "latin-1", "münster": "utf-8", "日本語": "utf-8"}
+    for key, encoding in keys.items():
+        # urllib sends each character as one byte
+        value = json.dumps({"PartitionKey": key}, ensure_ascii=False).encode(encoding).decode("latin-1")
+        city = f'"{key}"'.encode(encoding).decode("latin-1")
+        assert web.publish(hub, b"x", BrokerProperties=value, City=city)[0] == 201
+    events = receive(3)
+    assert {event.partition_key.decode() for event in events} == set(keys)
+    assert {event.properties[b"City"].decode() for event in events} == set(keys)
+
+
 def test_events_of_a_batch_share_one_partition_key() -> None:
     batch = [{"Body": "a", "BrokerProperties": {"PartitionKey": "k"}}, {"Body": "b"}]
     events, key = parse_publication({"content-type": BATCH_CONTENT_TYPE}, json.dumps(batch).encode())

@@ -47,6 +47,7 @@ def parse_publication(
 
     The headers' names are in lower case; `spelling` says how they were sent.
     """
+    headers = {name: _as_sent(value) for name, value in headers.items()}
     content_type = headers.get("content-type", "")
     broker_properties = _json_object(headers.get("brokerproperties", "{}"), "BrokerProperties")
     key = _partition_key(broker_properties)
@@ -118,6 +119,16 @@ def _json_object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArgumentError(f"{name} must be a JSON object")
     return value
+
+
+def _as_sent(value: str) -> str:
+    """Return a header's value, which came as ISO 8859-1, as its sender wrote it: in UTF-8 if it can be."""
+    if value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def _header_value(text: str) -> str | int | float | bool:
