@@ -108,11 +108,11 @@ class Scope:
             return Row(source.alias, position)
         if len(holders) > 1:
             return self._ambiguous(path, holders)
+        renamed = next((candidate for candidate in self.sources if candidate.name.lower() == first.text.lower()), None)
         if not holders:
             holders = [candidate for candidate in self.sources if not candidate.lacks(first.text)]
-            if len(holders) > 1:
+            if len(holders) > 1 and not (renamed and rest):
                 return self._ambiguous(path, holders)
-        renamed = next((candidate for candidate in self.sources if candidate.name.lower() == first.text.lower()), None)
         if renamed and rest and not self._of_iot_hub(path, renamed):
             self._report.error(
                 first.span, f"{first.text} is called {renamed.alias} here", f"write {renamed.alias}.{rest[0].text}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.sql.parsing.diagnostics import Diagnostic, nearest
-from tidegate.sql.parsing.dialect import CLAUSES, ELSEWHERE, RESERVED, LineIndex, Token, TokenKind
+from tidegate.sql.parsing.dialect import CLAUSES, CONDITIONS, ELSEWHERE, RESERVED, LineIndex, Token, TokenKind
 from tidegate.sql.parsing.syntax import Span, Word
 
 # Queries nested deeper than anyone writes would exhaust the stack of recursive passes.
@@ -137,10 +137,11 @@ class Cursor:
 
     @staticmethod
     def _clause_meant(token: Token) -> str | None:
-        """The word of a clause that a word is a misspelling of."""
-        if token.upper in CLAUSES or len(token.upper) < 3:
+        """The word of a clause or condition that a word is a misspelling of."""
+        if token.upper in CLAUSES or token.upper in CONDITIONS or len(token.upper) < 3:
             return None
-        return nearest(token.upper, CLAUSES, likeness=0.7)  # "input" is near to INTO.
+        clause = nearest(token.upper, CLAUSES, likeness=0.7)  # "input" is near to INTO.
+        return clause or nearest(token.upper, CONDITIONS, likeness=0.8)
 
     def _found(self, token: Token) -> str:
         if token.kind is TokenKind.END:

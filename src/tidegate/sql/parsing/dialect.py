@@ -57,6 +57,8 @@ RESERVED = frozenset(
 
 CLAUSES = ("SELECT", "FROM", "WHERE", "INTO", "HAVING", "UNION", "JOIN", "GROUP", "TIMESTAMP", "PARTITION", "APPLY")
 
+CONDITIONS = ("BETWEEN", "LIKE", "ESCAPE")
+
 # What T-SQL has and this language has not: the word, and what to do instead.
 ELSEWHERE = {
     "ORDER": (
@@ -251,7 +253,9 @@ def _odd_word(source: str) -> tuple[str, str | None]:
     for curly in _CURLY:
         if curly in source:
             return f"{curly} is a typographic quote", "write text between straight quotes: 'text'"
-    if source.startswith(("@", "#", "$")):
+    if source.startswith("#"):
+        return "unexpected #", "a comment begins with --; there are no temporary tables in this language"
+    if source.startswith(("@", "$")):
         return f"unexpected {source[:1]}", "there are no variables or temporary tables in this language"
     return f"unexpected {source}" if source.isprintable() else "unexpected control character", None
 

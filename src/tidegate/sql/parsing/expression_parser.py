@@ -308,6 +308,8 @@ class ExpressionParser(Cursor):
         length = None
         if self.accept_sign("("):
             length = self.any_word()
+            if self.accept_sign(","):
+                self.any_word()  # decimal(10, 2) is refused by its name.
             self.expect_sign(")", why=" after the length of the type")
         return syntax.TypeName(name, length, self.since(start))
 

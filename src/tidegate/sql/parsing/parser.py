@@ -9,6 +9,8 @@ https://learn.microsoft.com/stream-analytics-query/query-language-elements-azure
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.cursor import SyntaxFault
 from tidegate.sql.parsing.diagnostics import Diagnostic
@@ -50,11 +52,23 @@ class Parser(MatchParser):
                     queries.append(self._query())
                 elif self.token.upper in STATEMENTS:
                     raise self.fault(f"{self.token.upper} is not part of this language", STATEMENTS[self.token.upper])
+                elif not queries:
+                    raise self.unexpected("SELECT, WITH or CREATE TABLE")
                 else:
-                    raise self.unexpected("SELECT, WITH or CREATE TABLE" if not queries else "SELECT, UNION or the end")
+                    # The query that this continues is not whole: what it lacks would be reported of it.
+                    queries.pop()
+                    raise self._something_missing()
             except SyntaxFault as fault:
                 self.diagnostics.append(fault.diagnostic)
                 self._skip_statement(begun)
+
+    def _something_missing(self) -> SyntaxFault:
+        """Return the fault of a token behind a whole query."""
+        fault = self.unexpected("SELECT, UNION or the end")
+        if fault.diagnostic.hint is None and self._is_name():
+            hint = f"a comma or an operator may be missing before {self._found(self.token)}"
+            return SyntaxFault(replace(fault.diagnostic, hint=hint))
+        return fault
 
     # Recovery ---------------------------------------------------------------------------------------------------------
 
@@ -181,6 +195,7 @@ class Parser(MatchParser):
         if self.at_sign(")") and self._depths[self.index] == 0 and not self._opened():
             raise self.fault("no parenthesis is open here")
         if not self.at("FROM"):
+            self._refuse_element(items[-1])
             raise self.unexpected(
                 "a comma or FROM" if into or not self._at_end() else "FROM: a SELECT reads an input or a step"
             )
@@ -224,6 +239,15 @@ class Parser(MatchParser):
             return syntax.SelectItem(self.expression(), alias)
         value = self.expression()
         return syntax.SelectItem(value, self._alias())
+
+    def _refuse_element(self, item: syntax.SelectItem) -> None:
+        """Raise the fault of a column with [0] right behind it, which names it, and then another name or a field."""
+        alias, value = item.alias, item.value.span
+        if alias is None or not alias.text.isdecimal() or alias.span.start != value.end:
+            return
+        text, span = self.sql[value.start : value.end], Span(value.start, alias.span.end)
+        element = f"GetArrayElement({text}, {alias.text})"
+        raise self.fault(f"{text}[{alias.text}] is a column with a name, not an element", f"write {element}", span)
 
     def _is_name(self) -> bool:
         return self.token.is_quoted or (self.token.kind is TokenKind.WORD and self.token.upper not in RESERVED)

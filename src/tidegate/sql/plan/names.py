@@ -56,6 +56,11 @@ INSTEAD = {
     "choose": "CASE index WHEN 1 THEN … END",
     "greatest": "CASE WHEN a > b THEN a ELSE b END",
     "least": "CASE WHEN a < b THEN a ELSE b END",
+    "pi": "3.141592653589793",
+    **{
+        name: f"udf.{name}(number), a function of your own"
+        for name in ("log", "ln", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "atn2", "rand")
+    },
 }
 
 
