@@ -48,6 +48,7 @@ _logger = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SCHEMAS = "schemas"
 """The name of the list of the schema registry's entries."""
+_UNCONNECTED = "the gateway has no connection to its cluster; try again"
 _LOST = "the gateway has lost its cluster, and others may own the partition now"
 
 
@@ -261,7 +262,7 @@ class KafkaBackend:
     def claim(self, resource: str, level: int | None, name: str) -> str:
         """Claim a partition for a reader, and return the claim's id. Raises LinkStolen, QuotaExceeded, ServerBusy."""
         if not self.shared.is_connected:
-            raise ServerBusy("the gateway has no connection to its cluster; try again")
+            raise ServerBusy(_UNCONNECTED)
         try:
             # No longer than it takes until the gateway knows that it has lost the cluster: other clients wait, too.
             verdict = self.store.wait(self.shared.claim(resource, level, name), LOST_AFTER_S)
@@ -393,10 +394,14 @@ class ClusterProducers:
         producer_id, epoch, last = (
             integer_property(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
         )
+        shared = self._store.shared
+        if shared is not None and not shared.is_connected:
+            raise ServerBusy(_UNCONNECTED)
         try:
+            # No longer than readers are waited for: other clients wait, too.
             if producer_id is None:
-                return *self._store.wait(self._store.cluster.init_producer_id(), 30), last or 0
-            known = self._store.wait(self._store.last_number(self._log.where, producer_id), 30)
+                return *self._store.wait(self._store.cluster.init_producer_id(), LOST_AFTER_S), last or 0
+            known = self._store.wait(self._store.last_number(self._log.where, producer_id), LOST_AFTER_S)
         except (KafkaError, LogError) as error:
             raise ServerBusy(f"the producer cannot be looked up now: {error}") from error
         if known is None:

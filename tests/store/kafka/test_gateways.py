@@ -27,7 +27,7 @@ from tidegate.client import BusyError, ConnectionString, HubClient
 from tidegate.hub.access import sign
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
-from tidegate.hub.errors import NotFound
+from tidegate.hub.errors import NotFound, ServerBusy
 from tidegate.hub.kafka_backend import ChangedElsewhere
 from tidegate.hub.throughput import Throughput
 from tidegate.kafka.errors import ErrorCode
@@ -37,6 +37,7 @@ from tidegate.log import LogError
 from tidegate.schemas import SchemaFormat, SchemaText
 from tidegate.server import BackgroundServer, Server
 from tidegate.store import KafkaLog, read_settings
+from tidegate.store.client import cluster as store_cluster
 from tidegate.store.client.cluster import Fetched
 from tidegate.store.client.connection import KafkaError
 from tidegate.store.kafka.shared_topic import SharedTopic
@@ -383,6 +384,33 @@ def test_an_owner_gets_nothing_while_others_may_own_its_partition(
     owner.flow(1)
     detached = client.until(lambda event: isinstance(event, Detached | Transfer) and event.link is owner)
     assert detached.error.condition == "com.microsoft:server-busy"
+
+
+def test_a_gateway_that_has_lost_its_cluster_makes_nobody_wait_for_it(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(KafkaLog, "catch_up_soon", lambda self: asked.append("where a partition ends"))
+    monkeypatch.setattr(store_cluster.Cluster, "init_producer_id", lambda self: asked.append("a producer's id"))
+    monkeypatch.setattr(SharedTopic, "is_connected", False)
+    source = "shared/ConsumerGroups/cg2/Partitions/1"
+    with pytest.raises(Refused, match="server-busy"):
+        RawClient(pair[0], "shared").reader(source, selector="amqp.annotation.x-opt-offset > '@latest'")
+    with pytest.raises(ServerBusy, match="no connection"):
+        pair[0].namespace.event_hub("shared").partition("1").producers.attach({})
+    assert not asked
+
+
+def test_a_producer_is_told_to_try_again_before_other_clients_have_waited_for_long(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(self: store_cluster.Cluster) -> tuple[int, int]:
+        await asyncio.sleep(PATIENCE_S)
+        return 1, 0
+
+    monkeypatch.setattr(store_cluster.Cluster, "init_producer_id", never)
+    with pytest.raises(ServerBusy, match="did not answer within 5 s"):
+        pair[0].namespace.event_hub("shared").partition("1").producers.attach({})
 
 
 def test_a_client_that_asks_where_a_partition_ends_is_told_to_try_again(

@@ -332,7 +332,10 @@ class KafkaLog:
             call(listener)
 
     def catch_up(self) -> None:
-        """See what other gateways have appended so far. Waits for the cluster. Raises LogError."""
+        """See what other gateways have appended so far. Waits for the cluster, unless it is lost. Raises LogError."""
+        shared = self._store.shared
+        if shared is not None and not shared.is_connected:
+            raise LogError("the gateway has no connection to its cluster")
         try:
             self._store.wait(self.catch_up_soon(), LOST_AFTER_S)
         except KafkaError as error:
