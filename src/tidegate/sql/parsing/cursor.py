@@ -113,8 +113,8 @@ class Cursor:
         position = self.lines.position(span.start)
         return SyntaxFault(Diagnostic(position.line, position.column, message, max(1, span.end - span.start), hint))
 
-    def unexpected(self, expected: str) -> SyntaxFault:
-        """Return the fault of a token that is not `expected`, with what was probably meant."""
+    def unexpected(self, expected: str, hint: str | None = None) -> SyntaxFault:
+        """Return the fault of a token that is not `expected`, with what was probably meant, or else the hint."""
         token = self.token
         if token.upper in ELSEWHERE:
             message, hint = ELSEWHERE[token.upper]
@@ -127,7 +127,6 @@ class Cursor:
         if meant := self._clause_meant(before):
             span = Span(before.start, before.end)
             return self.fault(f"{before.text} begins no clause", f"did you mean {meant}?", span)
-        hint = None
         named = before.upper == "AS" or token.upper not in CLAUSES[:-4]
         if token.upper in RESERVED and named and expected.startswith("a name"):
             hint = f"{token.text} is a word of the language; as a name write [{token.text}]"

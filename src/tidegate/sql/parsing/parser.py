@@ -9,8 +9,6 @@ https://learn.microsoft.com/stream-analytics-query/query-language-elements-azure
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tidegate.sql.parsing import syntax
 from tidegate.sql.parsing.cursor import SyntaxFault
 from tidegate.sql.parsing.diagnostics import Diagnostic
@@ -57,18 +55,11 @@ class Parser(MatchParser):
                 else:
                     # The query that this continues is not whole: what it lacks would be reported of it.
                     queries.pop()
-                    raise self._something_missing()
+                    missing = f"a comma or an operator may be missing before {self._found(self.token)}"
+                    raise self.unexpected("SELECT, UNION or the end", missing if self._is_name() else None)
             except SyntaxFault as fault:
                 self.diagnostics.append(fault.diagnostic)
                 self._skip_statement(begun)
-
-    def _something_missing(self) -> SyntaxFault:
-        """Return the fault of a token behind a whole query."""
-        fault = self.unexpected("SELECT, UNION or the end")
-        if fault.diagnostic.hint is None and self._is_name():
-            hint = f"a comma or an operator may be missing before {self._found(self.token)}"
-            return SyntaxFault(replace(fault.diagnostic, hint=hint))
-        return fault
 
     # Recovery ---------------------------------------------------------------------------------------------------------
 
