@@ -237,11 +237,11 @@ class GroupReader(threading.Thread):
 
 
 class EventHubReader(threading.Thread):
-    """Reads partition 0 with Microsoft's client from the beginning."""
+    """Reads partition 0 with Microsoft's client from the beginning, in a group that has no owners."""
 
     def __init__(self, connection: str) -> None:
         super().__init__(daemon=True)
-        self.client = EventHubConsumerClient.from_connection_string(connection, "cg1", eventhub_name="hub")
+        self.client = EventHubConsumerClient.from_connection_string(connection, "$Default", eventhub_name="hub")
         self.found: list[str] = []
         self.failures: list[Exception] = []
 

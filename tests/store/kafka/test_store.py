@@ -16,15 +16,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
+from tests.store.kafka.simulated import WHERE, SimulatedPartition
 from tidegate.kafka.messages import Api, Message
 from tidegate.log import Appended, EventBatch, LogError, Numbering
 from tidegate.store.client import cluster as store_cluster
-from tidegate.store.client.cluster import Produced, TopicPartition
+from tidegate.store.client.cluster import Fetched, Produced, TopicPartition
 from tidegate.store.client.connection import Connection, Unreachable
 from tidegate.store.client.settings import read_settings
 from tidegate.store.kafka import log as log_module
 from tidegate.store.kafka import writer
 from tidegate.store.kafka.log import KafkaLog
+from tidegate.store.kafka.records import encode_messages
 from tidegate.store.kafka.store import KafkaStore
 
 _names = (f"topic-{number}" for number in itertools.count())
@@ -110,6 +112,7 @@ class SlowBrokers:
     """Two brokers in place of a cluster, which answer a request when the test has them answer."""
 
     def __init__(self) -> None:
+        self.partition = SimulatedPartition()
         self.leader_now: int | None = 1
         self.requests: list[tuple[int, Mapping[TopicPartition, bytes], asyncio.Future[Any]]] = []
 
@@ -118,6 +121,18 @@ class SlowBrokers:
 
     async def refresh(self, topics: Sequence[str] = ()) -> None:
         """Do nothing."""
+
+    async def init_producer_id(self, timeout_s: float) -> tuple[int, int]:
+        return 1, 0
+
+    def topic_id(self, topic: str) -> str:
+        return "id"
+
+    async def fetch(
+        self, node: int, positions: Mapping[TopicPartition, int], *, purpose: str, wait_s: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        await asyncio.sleep(0.02)
+        return {where: await self.partition.fetch_one(where, offset) for where, offset in positions.items()}
 
     async def produce(self, node: int, batches: Mapping[TopicPartition, bytes], timeout_s: float) -> Any:
         answer = asyncio.get_running_loop().create_future()
@@ -161,6 +176,27 @@ def test_the_answer_of_a_former_leader_acknowledges_no_later_batch(monkeypatch: 
         eventually(lambda: len(brokers.requests) == 4)
         brokers.answer(store, 3, Produced(2, 7))
         assert third.stored().first_sequence_number == 2
+    finally:
+        store.close()
+
+
+def test_a_partition_that_was_without_a_leader_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, store = SlowBrokers(), KafkaStore(read_settings("127.0.0.1:1"))
+    monkeypatch.setattr(store, "cluster", brokers)
+    try:
+        store.open()
+        brokers.leader_now = None
+        log = store._logs[WHERE] = KafkaLog(store, WHERE, "id")
+        grew = threading.Event()
+        log.on_grow(grew.set)
+        for number in range(2):  # as its reader comes, and while it waits
+            brokers.leader_now = 1
+            brokers.partition.append(encode_messages([b"%d" % number], 1, (1, 0, number)), 5)
+            assert grew.wait(PATIENCE_S)
+            assert log.next_sequence_number == number + 1
+            grew.clear()
+            brokers.leader_now = None  # also when a broker that has just started does not know the topic yet
+            eventually(lambda: not store._following[1].is_set())
     finally:
         store.close()
 

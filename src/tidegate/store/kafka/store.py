@@ -380,13 +380,21 @@ class KafkaStore:
         return now
 
     async def _poll(self) -> None:
-        """Look now and then where partitions end that nobody watches, and whether topics are still there."""
+        """Look now and then where partitions end that nobody watches, and whether topics are still there.
+
+        Partitions that are watched are followed again, as nobody has since they were without a leader.
+        """
         missing: set[str] = set()
         for turn in itertools.count():
             await asyncio.sleep(_POLL_S)
             if turn % _TOPICS_EVERY == 0:
                 missing = await self._check_topics(missing)
-            idle = {log.where: log for log in list(self._logs.values()) if not log.is_watched}
+            idle: dict[TopicPartition, KafkaLog] = {}
+            for log in list(self._logs.values()):
+                if log.is_watched:
+                    self._follow_soon(log)
+                else:
+                    idle[log.where] = log
             if not idle:
                 continue
             try:
