@@ -75,6 +75,15 @@ def test_a_double_quoted_field_has_its_value_and_a_warning() -> None:
     assert notices('SELECT "i"."a" INTO "o" FROM "i" TIMESTAMP BY "t"') == []
 
 
+def test_the_row_of_a_source_beside_apply_is_no_column_of_the_step_and_said_to_be_none() -> None:
+    """Microsoft's remote monitoring reads T.Message as the message that SELECT * has: here it has its fields."""
+    step = "WITH T AS (SELECT * FROM i AS Message CROSS APPLY GetArrayElements(Message.points) AS p) "
+    assert notices(f"{step}SELECT T.Message.x AS x, T.p FROM T") == [
+        (97, "T.Message is read as a field: SELECT * with APPLY has the fields of Message, not its row")
+    ]
+    assert notices(f"{step}SELECT T.x, T.p FROM T") == []
+
+
 def test_a_number_in_brackets_right_after_a_column_is_a_name_and_said_to_be_one() -> None:
     (found,) = lint(compile_query("SELECT a.items[0] FROM i AS a"))
     assert (found.column, found.message) == (15, "a.items[0] is read as a.items AS [0], not as an element")

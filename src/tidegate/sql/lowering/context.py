@@ -85,6 +85,7 @@ class Lowered:
         hidden: the columns, in lower case, that it carries for PARTITION BY, and that a star leaves out.
         texts: the columns, in lower case, that the query makes text of, unless a star before them has such a column; of
             records that it makes of rows the fields, as `record.field`.
+        spread: the aliases, in lower case, of the sources whose fields a star beside APPLY has spread out.
     """
 
     relation: Relation
@@ -96,6 +97,7 @@ class Lowered:
     reference: bool = False
     hidden: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    spread: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ class Source:
         partition_by: the column of PARTITION BY.
         declared: the columns of CREATE TABLE. Events may have more, but a query cannot name them.
         hidden: the columns, in lower case, that a star leaves out.
-        texts: see `Lowered.texts`.
+        texts, spread: see `Lowered`.
     """
 
     alias: str
@@ -61,6 +61,7 @@ class Source:
     declared: tuple[str, ...] | None = None
     hidden: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    spread: frozenset[str] = frozenset()
 
     def lacks(self, column: str) -> bool:
         """Return whether the column is known not to exist."""
@@ -166,6 +167,10 @@ class Scope:
                 words[0].span, f"{source.alias} has no column {words[0].text}", self._hint(words[0].text, names)
             )
             return Literal(None, position)
+        if words[0].text.lower() in source.spread:
+            text = f"{source.alias}.{words[0].text}"
+            message = f"{text} is read as a field: SELECT * with APPLY has the fields of {words[0].text}, not its row"
+            self._report.notice(path.span, message, f"write {source.alias}.FIELD for a field of {words[0].text}")
         return Column(source.alias, tuple(word.text for word in words), position)
 
     def _ambiguous(self, path: Path, holders: list[Source]) -> Expr:

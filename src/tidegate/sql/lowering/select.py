@@ -326,7 +326,8 @@ class SelectLowerer:
         carried = tuple(_carrier(key, items, typed, grouped) for key in (keys[0] if keys else ()))
         lookback += plan.lookback_ticks
         texts = _texts(items, typed)
-        return Lowered(relation, columns, types_, lookback, carried, bool(keys), plan.reference, hidden, texts)
+        spread = _spread(plan.scope.sources) if columns is None else frozenset()
+        return Lowered(relation, columns, types_, lookback, carried, bool(keys), plan.reference, hidden, texts, spread)
 
 
 def _texts(items: tuple[Item | Star, ...], typed: ExpressionLowerer) -> frozenset[str]:
@@ -367,6 +368,13 @@ def _starred(star: Star, scope: Scope) -> dict[str, tuple[str, Type]] | None:
         for key, name in source.columns.items():
             found.setdefault(key, (name, source.types.get(key, Type.ANY)))
     return found
+
+
+def _spread(sources: list[Source]) -> frozenset[str]:
+    """Return the aliases of what stands beside APPLY, if anything does."""
+    if all(source.kind is not SourceKind.APPLY for source in sources):
+        return frozenset()
+    return frozenset(source.alias.lower() for source in sources if source.kind is not SourceKind.APPLY)
 
 
 def _carrier(key: Expr, items: tuple[Item | Star, ...], typed: ExpressionLowerer, grouped: bool) -> str | None:

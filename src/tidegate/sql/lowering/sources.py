@@ -311,9 +311,9 @@ def _step_source(alias: str, name: str, lowered: Lowered) -> Source:
     over = tuple(Column(alias, (column,)) for column in lowered.over if column is not None)
     has_over = lowered.has_over and len(over) == len(lowered.over)
     types_ = dict(lowered.types)
-    return Source(
-        alias, name, kind, lowered.columns, types_, over, has_over, hidden=lowered.hidden, texts=lowered.texts
-    )
+    source = Source(alias, name, kind, lowered.columns, types_, over, has_over)
+    source.hidden, source.texts, source.spread = lowered.hidden, lowered.texts, lowered.spread
+    return source
 
 
 def _name_of(node: syntax.Source) -> syntax.Word:
