@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.kafka.cluster import Cluster
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import entity
 from tests.spark.publishing import publish
 from tests.store.kafka.test_store import everything
@@ -192,6 +193,34 @@ def test_groups_schemas_and_the_progress_of_capture_move_with_their_namespace(
             assert [(offset, metadata or "") for offset, metadata in committed(gateway, key)] == expected
         assert namespace.schema_registry.versions("default", "s") == versions
         assert CaptureJournal(namespace.event_hub("carried").partition("1").log).read() == state
+
+
+def test_damaged_events_are_named_and_can_be_left_out(
+    three_brokers: Cluster, make_config: Callable[..., NamespaceConfig], tmp_path: Path
+) -> None:
+    config = make_config(entity("moved")).model_copy(update={"name": "damaged"})
+    data = tmp_path / "data"
+    with BackgroundServer(config, data, further_routes=[arm_routes(ArmSettings(data))], http_port=0) as server:
+        for _ in range(3):
+            send(server, "0", 5)
+        log = log_of(server, "0")
+        (path,) = log.directory.glob("*.log")
+        content = bytearray(path.read_bytes())
+        content[content.index(b"event 0")] ^= 1
+        path.write_bytes(content)
+        result = run(data, three_brokers)
+        assert result.exit_code == 1
+        assert f"moved/0: {path.name} is damaged" in result.stderr
+        assert f"events 0 to 4 cannot be read; reading can continue at 5: restore {path} from a backup" in result.stderr
+        log.delete_before(5)
+        assert "delete the topic to begin anew" in run(data, three_brokers).stderr
+        topic = f"damaged.{log.directory.parent.name}"
+        admin = AdminClient({"bootstrap.servers": three_brokers.clients["a"], "log_level": 0})
+        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        eventually(lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics)
+        result = run(data, three_brokers)
+        assert result.exit_code == 0, result.output
+        assert "moved: 10 events copied" in result.stdout
 
 
 def test_a_hub_that_does_not_run_is_named(three_brokers: Cluster, tmp_path: Path) -> None:

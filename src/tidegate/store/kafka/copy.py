@@ -22,7 +22,7 @@ from tidegate.durable_files import read_checked, write_checked
 from tidegate.kafka.compression import Compression
 from tidegate.kafka.messages import Api, Message
 from tidegate.kafka.records import encode
-from tidegate.log import EventBatch, LogError, SegmentReader
+from tidegate.log import EventBatch, LogDamaged, LogError, SegmentReader
 from tidegate.store.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, TopicPartition
 from tidegate.store.client.connection import BrokerError, KafkaError, Unreachable
 from tidegate.store.client.settings import ClientSettings
@@ -140,7 +140,14 @@ class StoreCopy:
         firsts = await self._prepare(hub, partitions)
         copied = 0
         for number, (source, first) in enumerate(zip(partitions, firsts, strict=True)):
-            copied += await self._copy_partition(TopicPartition(topic, number), source, first)
+            try:
+                copied += await self._copy_partition(TopicPartition(topic, number), source, first)
+            except LogDamaged as damage:
+                raise CopyError(
+                    f"{hub.name}/{number}: {damage}: restore {damage.path} from a backup and run the copy again; to do "
+                    "without those events and all before them, delete the records before "
+                    f"{damage.resume_sequence_number} first, with kafka-delete-records.sh at the hub"
+                ) from damage
         return copied
 
     async def _prepare(self, hub: SourceHub, partitions: Sequence[SourcePartition]) -> list[int]:
