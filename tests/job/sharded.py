@@ -109,6 +109,9 @@ class ShardsHere:
     def idle_executors(self, sealed: bool) -> int:
         return 0
 
+    def prepare_spread(self) -> bool:
+        return True
+
     def spread(self) -> int | None:
         return None
 

@@ -17,7 +17,7 @@ from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.connectors.model.encoded_rows import Elsewhere, Encoder
-from tidegate.connectors.model.errors import UnavailableError
+from tidegate.connectors.model.errors import JobError, UnavailableError
 from tidegate.engine import FunctionCalls, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding, merged_results
 from tidegate.job.runtime.carries import SentCarries
@@ -30,15 +30,14 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.executors import shards_for
 from tidegate.spark.failures import FAILURES
+from tidegate.spark.newcomers import Move, Newcomers, cluster_of
 from tidegate.spark.queries.hash_partitions import labels
 from tidegate.spark.queries.shared_query import SharedProgram
-from tidegate.spark.rebuilding import RebuildingShards, check
+from tidegate.spark.rebuilding import RebuildingShards, check, check_disks
 from tidegate.spark.shared_folder import SharedFolder
 from tidegate.spark.stages import (
     Answer,
-    ForgettingStage,
     JobOnShards,
-    LookingStage,
     RestoringStage,
     SealingStage,
     WholeStepStage,
@@ -177,6 +176,10 @@ class SparkPlacement:
         self._rows: int | None = None
         self._homes: set[str] = set()
         self._reached = [NO_TIME, NO_TIME]
+        self._newcomers = None if cluster_of(spark) is None else Newcomers(spark)
+        # One that is prepared, and one whose shards have moved.
+        self._move: Move | None = None
+        self._moved: Move | None = None
 
     def _place_shards(self, shards: int) -> None:
         """Give each of so many shards an executor, with an empty state."""
@@ -279,10 +282,26 @@ class SparkPlacement:
             found = self._call(what, lambda: whole_step(single, whole))
         else:
             anchored = self._anchor()
+            self._attend(order)
             found = self._call(
                 what, lambda: step(spark, anchored, self._job, tasks, published, order, version, writing)
             )
         return found
+
+    def _attend(self, order: StepOrder) -> None:
+        """Look after what goes on beside steps, on a cluster."""
+        newcomers, moved = self._newcomers, self._moved
+        if newcomers is not None:
+            self._call("warm-up of executors", lambda: newcomers.look(self._job, order))
+        if moved is not None and self._call("shards that have moved", lambda: moved.is_done):
+            self._give_up(moved)
+            self._moved = None
+
+    def _give_up(self, move: Move | None) -> None:
+        """Give up the anchor of a move that is not in use."""
+        if move is not None:
+            with contextlib.suppress(*FAILURES):
+                self._thread.call(move.end)
 
     def _resting(self, order: StepOrder) -> Outcome | None:
         """Return what a step without events comes to if it is too early to bother Spark; None if it is time.
@@ -386,61 +405,80 @@ class SparkPlacement:
             if self._owner:
                 # A step that was interrupted still runs, and others wait for its cores.
                 self._spark.sparkContext.cancelJobGroup(self._owner)
+            if self._newcomers is not None:
+                self._thread.call(self._newcomers.end)
             self._thread.call(lambda: clean(self._anchored, self._single, self._job))
             self._thread.call(self._release)
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
 
     def _release(self) -> None:
+        for move in (self._move, self._moved):
+            if move is not None:
+                move.end()
+        self._move = self._moved = None
         if self._anchored is not None:
             release(self._anchored, self._anchor_name, visible=bool(self._owner))
             self._anchored = None
 
-    def spread(self) -> int | None:
-        """Anchor the shards anew; those that move take their states along."""
-        shards, spark = self._location.shards, self._spark
-        wanted = shards_for(spark.sparkContext.defaultParallelism) if self._settings.may_differ else shards
-        before = self._anchored
-        if before is None or len(self._homes) >= shards or not _are_enough(shards, wanted):
-            return None
-        name, visible = f"{self._run}_{uuid.uuid4().hex}", bool(self._owner)
-        after = self._call("anchor of shards", lambda: anchor(spark, self._job.labels, name, visible=visible))
-        try:
-            moved = self._move_states(before, after)
-        except BaseException:
-            with contextlib.suppress(*FAILURES):
-                self._thread.call(lambda: release(after, name, visible=visible))
-            raise
-        self._call("anchor of shards", self._release)
-        self._anchored, self._anchor_name = after, name
-        return moved
+    def prepare_spread(self) -> bool:
+        """Anchor the shards anew while steps go on, which still use the anchor before."""
+        before, move, newcomers = self._anchored, self._move, self._newcomers
+        if before is None or newcomers is None or not self._may_move():
+            return True
+        if not newcomers.are_warm:
+            return False
+        if move is None:
+            # Shards may as well stay where they are.
+            with contextlib.suppress(JobError, WorkersLost):
+                self._move = self._call("anchor of shards", lambda: self._begun_move(before))
+        elif not self._call("shards that move", lambda: move.is_current):
+            self._give_up(move)
+            self._move = None
+        else:
+            return bool(self._call("shards that move", lambda: move.is_done))
+        return False
 
-    def _move_states(self, before: DataFrame, after: DataFrame) -> int:
-        """Copy the states of shards that another anchor puts elsewhere, and return how many bytes that were."""
-        version, sharding = self._version, self._job.sharding
-        looking = LookingStage(self._job, version)
-        there: list[Answer] = self._call("shards that move", lambda: at_shards(after, looking))
-        moving = replace(self._job, only=frozenset(one for answer in there for one in answer.lost))
-        if not moving.only:
+    def _begun_move(self, before: DataFrame) -> Move:
+        return Move(self._spark, before, self._anchor_name, self._job, visible=bool(self._owner))
+
+    def _may_move(self) -> bool:
+        """Return whether moving some shards is as good as a run that starts again, perhaps with more shards."""
+        shards = self._location.shards
+        wanted = shards_for(self._spark.sparkContext.defaultParallelism) if self._settings.may_differ else shards
+        return len(self._homes) < shards and _are_enough(shards, wanted)
+
+    def spread(self) -> int | None:
+        """Use the anchor that has been prepared, once the states of the shards that it puts elsewhere have followed."""
+        move = self._move
+        if move is None:
+            return None
+        if not move.has_shards:
+            self._give_up(move)
+            self._move = None
             return 0
         folder = SealFolder(self._folder.with_name(f"move-{uuid.uuid4().hex}"))
         try:
-            leaving = SealingStage(moving, folder, version)
-            left: list[Answer] = self._call("shards that move", lambda: at_shards(before, leaving))
-            check(left)
-            sealed = SealedState(sharding.shards, sharding.seed, version, _sealed_files(left))
-            arriving = RestoringStage(moving, folder, sealed)
-            _check_disks(self._call("shards that move", lambda: at_shards(after, arriving)))
+            moved: int = self._call("shards that move", lambda: move.follow(self._job, self._version, folder))
+        except BaseException:
+            self._give_up(move)
+            self._move = None
+            raise
         finally:
             folder.delete()
-        homes = frozenset((int(name.split("-")[1]), answer.home) for answer in left for name in answer.sealed)
-        self._call("shards that have moved", lambda: at_shards(before, ForgettingStage(moving, homes)))
-        return sealed.bytes
+        self._anchored, self._anchor_name = move.anchored, move.name
+        self._give_up(self._moved)
+        self._move, self._moved = None, move
+        self._call("shards that have moved", lambda: move.forget(self._job))
+        return moved
 
     def rebuilding(self, lost: Collection[ShardName]) -> RebuildingShards | None:
         """Return how lost shards are computed again; None if no shard is left, as all may as well be placed anew."""
         if not lost or {shard for _, shard in lost} == set(range(self._location.shards)):
             return None
+        # Spark may put the lost shards anywhere.
+        self._give_up(self._move)
+        self._move = None
         anchored = self._anchor()
         return RebuildingShards(
             self._spark,
@@ -475,14 +513,8 @@ def _sealed_files(answers: Sequence[Answer]) -> dict[str, tuple[SealedFile, ...]
     Raises:
         OSError: a disk refused one.
     """
-    _check_disks(answers)
+    check_disks(answers)
     return {name: listed for answer in answers for name, listed in answer.sealed.items()}
-
-
-def _check_disks(answers: Sequence[Answer]) -> None:
-    problem = next((answer.problem for answer in answers if answer.problem is not None), None)
-    if problem is not None:
-        raise OSError(problem)
 
 
 def _operator_bytes(answers: Sequence[Answer]) -> dict[int, int]:

@@ -114,6 +114,9 @@ class RebuildingShards:
         """Seal nothing: the run that is followed does it."""
         return SealedState(self._job.sharding.shards, self._job.sharding.seed, 0)
 
+    def prepare_spread(self) -> bool:
+        return True
+
     def spread(self) -> None:
         return None
 
@@ -136,3 +139,14 @@ def check(answers: Sequence[Answer]) -> None:
         level, shard = lost[0]
         more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
         raise StateLost(f"the state of shard {shard} (level {level}){more} is gone", lost)
+
+
+def check_disks(answers: Sequence[Answer]) -> None:
+    """Check that states could be copied.
+
+    Raises:
+        OSError: a disk refused one.
+    """
+    problem = next((answer.problem for answer in answers if answer.problem is not None), None)
+    if problem is not None:
+        raise OSError(problem)

@@ -338,6 +338,20 @@ class RehearsalStage:
             job.store().delete()
 
 
+@dataclass(frozen=True, slots=True)
+class RehearsedShardStage:
+    """Takes the step of a shard for nothing but what a worker and its Java learn from it."""
+
+    stage: ShardStage
+
+    def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
+        job = replace(self.stage.job, run=f"rehearsal_{uuid.uuid4().hex}")
+        try:
+            return replace(self.stage, job=job)(key, sent, anchor)
+        finally:
+            job.store().delete()
+
+
 def _deliver(deliveries: Sequence[ShardInput], inboxes: Sequence[list[ShardInput]]) -> None:
     """Put a copy of each delivery into the inbox of its shard; the last level delivers nothing."""
     for inbox, delivery in zip(inboxes, deliveries, strict=False):
@@ -476,16 +490,33 @@ class AdoptingStage:
 
 
 @dataclass(frozen=True, slots=True)
-class LookingStage:
-    """Says which states of a shard, of all levels, are not where it is, as `Answer.lost`."""
+class ArrivingStage:
+    """Copies the states of a shard, of all levels, to where it is now, and says which are not there, as `Answer.lost`.
+
+    Attributes:
+        job: the run with all of its shards, of which only those that move are sent the answers of a `SealingStage`.
+    """
 
     job: JobOnShards
+    folder: SealFolder
     version: int
 
-    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
-        shard = self.job.shard_of(key)
-        answer = Answer(lost=self.job.lost(shard, self.version), home=_home())
-        return _table([(self.job.labels[shard], pickle.dumps([answer], protocol=5))])
+    def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
+        job, sharding, shard = self.job, self.job.sharding, self.job.shard_of(key)
+        answers: list[Answer] = [answer for blob in sent.column("blob") for answer in pickle.loads(blob.as_buffer())]
+        here = Answer()
+        for left in answers:
+            if left.home == _home():
+                # Executors that share a disk share its states.
+                left.sealed = {}
+            sealed = SealedState(sharding.shards, sharding.seed, self.version, left.sealed)
+            try:
+                for name in left.sealed:
+                    self.folder.restore(job.store(), name, sealed)
+            except SealUnusable as error:
+                here.problem = str(error)
+        here.lost = job.lost(shard, self.version)
+        return _table([(job.labels[shard], pickle.dumps([*answers, here], protocol=5))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ import pickle
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from tidegate.engine import Program
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.sealing import SealFolder
 from tidegate.job.runtime.task import Task
 from tidegate.ordering import Policy
 from tidegate.spark.executors import ReachesExecutors
@@ -44,12 +46,13 @@ from tidegate.spark.stages import (
     SCHEMA,
     AdoptingStage,
     Answer,
+    ArrivingStage,
     CleaningStage,
     ForgettingStage,
     JobOnShards,
-    LookingStage,
     PreviewStage,
     RehearsalStage,
+    RehearsedShardStage,
     RestoringStage,
     SealingStage,
     ShardStage,
@@ -74,7 +77,14 @@ def configure(spark: SparkSession, shards: int) -> None:
 
 
 def anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: bool = False) -> DataFrame:
-    """Return a row for each shard, partitioned by shard and cached on the executors that get the shards.
+    """Return a row for each shard, partitioned by shard and cached on the executors that get the shards."""
+    cached = lazy_anchor(spark, labels, run, visible=visible)
+    cached.count()
+    return cached
+
+
+def lazy_anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: bool = False) -> DataFrame:
+    """Return the anchor whose rows Spark caches when it first needs them.
 
     Spark caches a row on the host whose task made it. Tasks go to free cores in turn, so with as many tasks as cores
     every core gets its share. Of more tasks than cores, the last would run wherever one ends first.
@@ -93,9 +103,7 @@ def anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: boo
     if visible:
         divided.createGlobalTempView(run)
         divided = spark.table(f"global_temp.{run}")
-    cached = divided.persist()
-    cached.count()
-    return cached
+    return divided.persist()
 
 
 def release(anchored: DataFrame, run: str, *, visible: bool = False) -> None:
@@ -176,6 +184,20 @@ def rehearse(
     return answers
 
 
+def rehearsal(tasks: DataFrame, job: JobOnShards, order: StepOrder) -> DataFrame:
+    """Return what shards answer to a step without events of an empty run, a row for each.
+
+    Args:
+        tasks: a row for each task, with its number.
+        job, order: of a step that has been taken, or will be.
+    """
+    lowest = replace(job, only=frozenset((0, shard) for shard in range(job.sharding.shards)))
+    rows = tasks.mapInArrow(_of_tasks(TaskStage(lowest, [], {})), SCHEMA)
+    each = functions.explode(functions.array(*[functions.lit(label) for label in job.labels]))
+    shards = tasks.where("id = 0").select(each.alias("shard"))
+    return _at_anchor(shards, rows, RehearsedShardStage(ShardStage(lowest, order.without_events(), 0, 0)))
+
+
 def whole_step(single: RDD[Any], stage: WholeStepStage) -> list[Answer]:
     """Take a small step in one task, and return what tasks and shards answer.
 
@@ -203,13 +225,30 @@ def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: in
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
-AtShard = SealingStage | RestoringStage | AdoptingStage | LookingStage | ForgettingStage
+AtShard = SealingStage | RestoringStage | AdoptingStage
 
 
 def at_shards(anchored: DataFrame, stage: AtShard) -> list[Answer]:
     """Do something with the states of shards where they are, and return what the shards answer."""
     rows = anchored.groupBy("shard").applyInArrow(_alone(stage), SCHEMA)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
+
+
+def move_states(
+    before: DataFrame, after: DataFrame, job: JobOnShards, moving: JobOnShards, folder: SealFolder, version: int
+) -> list[Answer]:
+    """Copy the states of the shards of ``moving`` from where they were to where they are, by way of a folder.
+
+    Returns what shards answer in both places; those of ``job`` whose states are not where the shards are now are lost.
+    """
+    left = before.groupBy("shard").applyInArrow(_alone(SealingStage(moving, folder, version)), SCHEMA)
+    rows = _at_anchor(after, left, ArrivingStage(job, folder, version))
+    return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
+
+
+def forgetting(anchored: DataFrame, job: JobOnShards, left: frozenset[tuple[int, str]]) -> DataFrame:
+    """Return a DataFrame without rows; computing it deletes the states of shards that have moved."""
+    return anchored.groupBy("shard").applyInArrow(_alone(ForgettingStage(job, left)), SCHEMA)
 
 
 def clean(anchored: DataFrame | None, single: RDD[Any] | None, job: JobOnShards) -> None:
@@ -237,7 +276,10 @@ def _of_tasks(stage: TaskStage | WorkStage) -> Callable[[Iterator[pa.RecordBatch
     return run
 
 
-def _at_anchor(anchored: DataFrame, rows: DataFrame, stage: ShardStage | WriterStage | PreviewStage) -> DataFrame:
+AtAnchor = ShardStage | WriterStage | PreviewStage | RehearsedShardStage | ArrivingStage
+
+
+def _at_anchor(anchored: DataFrame, rows: DataFrame, stage: AtAnchor) -> DataFrame:
     """Return what a stage makes of the blobs for each shard, where the shard is anchored."""
     carried = _Sent(stage)
 
@@ -248,7 +290,7 @@ def _at_anchor(anchored: DataFrame, rows: DataFrame, stage: ShardStage | WriterS
     return anchored.groupBy("shard").cogroup(rows.groupBy("shard")).applyInArrow(run, SCHEMA)
 
 
-def _alone(stage: PreviewStage | AtShard | CleaningStage) -> Callable[[Any, pa.Table], pa.Table]:
+def _alone(stage: PreviewStage | AtShard | ForgettingStage | CleaningStage) -> Callable[[Any, pa.Table], pa.Table]:
     carried = _Sent(stage)
 
     def run(key: Any, anchored: pa.Table) -> pa.Table:

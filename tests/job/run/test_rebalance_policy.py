@@ -133,11 +133,17 @@ class Moving(ShardsHere):
         super().__init__(program, policy, 2, 2)
         self._spread = spread
         self.has_moved = False
+        self.asked = 0
 
     def idle_executors(self, sealed: bool) -> int:
         return 0 if self.has_moved else 1
 
+    def prepare_spread(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
     def spread(self) -> int:
+        assert self.asked == 2
         self.has_moved = True
         return self._spread()
 

@@ -76,6 +76,9 @@ class IsolatedPlacement:
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         self._call("restore", folder, sealed)
 
+    def prepare_spread(self) -> bool:
+        return True
+
     def spread(self) -> None:
         return None
 

@@ -45,6 +45,9 @@ class ForwardingPlacement:
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         self._placement.restore(folder, sealed)
 
+    def prepare_spread(self) -> bool:
+        return self._placement.prepare_spread()
+
     def spread(self) -> int | None:
         return self._placement.spread()
 

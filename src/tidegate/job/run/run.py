@@ -382,7 +382,7 @@ class _Run:
         assert self._placement is not None
         placement = self._placement
         idle = self._rebalance.is_due(lambda: placement.idle_executors(self._seals.is_on))
-        if not idle:
+        if not idle or not placement.prepare_spread():
             return
         began = time.monotonic()
         moved = self._spread()

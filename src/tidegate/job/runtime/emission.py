@@ -93,6 +93,10 @@ class StepOrder:
         ahead = self.ahead if program.by_substream else {**self.ahead, **self.ahead_at(slowest, program)}
         return replace(self, released=max(self.released, slowest), ahead=ahead)
 
+    def without_events(self) -> StepOrder:
+        """Return the order of a step that reads nothing and completes nothing."""
+        return replace(self, read=frozenset(), idle=dict.fromkeys((*self.idle, *self.read), NOWHERE))
+
     def complete_with(self, read: Mapping[Timeline, Reached], program: Program) -> Completeness:
         """Return what is complete once the tasks have reported the timelines that they have read.
 

@@ -170,6 +170,9 @@ class Placement(Protocol):
             WorkersLost: as for ``run``.
         """
 
+    def prepare_spread(self) -> bool:
+        """Return whether shards can move now; if not, that is prepared beside steps."""
+
     def spread(self) -> int | None:
         """Move shards, with their states, to executors that have none.
 
@@ -270,6 +273,9 @@ class DriverPlacement:
                 shutil.rmtree(left, ignore_errors=True)
             self._store = StateStore(Path(tempfile.mkdtemp(prefix=prefix)))
         return self._store
+
+    def prepare_spread(self) -> bool:
+        return True
 
     def spread(self) -> None:
         return None
