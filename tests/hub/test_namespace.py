@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tidegate.durable_files import DirectoryLocked, FileDamaged
 from tidegate.hub import ConfigError, EventHubConfig, Namespace, NamespaceConfig
 from tidegate.hub.access_rules import EMULATOR_KEY, ROOT_RULE, AccessRule, Right
 from tidegate.hub.errors import AlreadyExists, ArgumentError, NotFound, QuotaExceeded, Unauthorized
+from tidegate.hub.group_offsets import GroupOffset, GroupOffsets, PartitionKey
 
 
 def config(*hubs: EventHubConfig) -> NamespaceConfig:
@@ -237,6 +239,24 @@ def test_properties(tmp_path: Path) -> None:
     for wrong in ("", "sb://host"):
         with pytest.raises(ArgumentError):
             namespace.open_management(wrong, grants, NOW_S)
+    namespace.close()
+
+
+def test_a_machine_whose_clock_was_ahead_for_a_moment_deletes_nothing_early(tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    clock = SetClock(time.time_ns() // 1_000_000)
+    namespace = open_namespace(tmp_path, config(EventHubConfig(name="kept", retention_ms=day_ms)), clock=clock)
+    send(namespace, "kept")
+    key, offsets = PartitionKey("kept", 0), namespace.group_offsets
+    assert isinstance(offsets, GroupOffsets)
+    offsets.commit("g", {key: GroupOffset(1, -1, None, offsets.now_ms())}, lambda _: None)
+    clock.time_ms += 30 * day_ms  # where it stays, as it never goes back
+    assert namespace.apply_retention() == 0
+    offsets.expire(lambda group, key: False)
+    namespace.close()
+    namespace = open_namespace(tmp_path, config(EventHubConfig(name="kept", retention_ms=day_ms)), clock=clock)
+    assert events(namespace, "kept") != {}
+    assert namespace.group_offsets.groups() == ["g"]
     namespace.close()
 
 

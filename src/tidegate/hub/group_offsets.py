@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidegate.durable_files import FileDamaged, read_checked, write_checked
-from tidegate.log import Appended, Clock, Committer, LogDamaged, LogError, PartitionLog, SegmentReader
+from tidegate.log import (
+    Appended,
+    Clock,
+    Committer,
+    LogDamaged,
+    LogError,
+    PartitionLog,
+    SegmentReader,
+    expiry_time_ms,
+)
 
 _logger = logging.getLogger(__name__)
 SNAPSHOT_COMMITS = 10_000
@@ -130,7 +139,7 @@ class GroupOffsets:
 
         Raises LogClosed.
         """
-        oldest_ms = self._clock.now_ms() - RETENTION_MS
+        oldest_ms = expiry_time_ms(self._clock) - RETENTION_MS
         with self._lock:
             due = {
                 group: [

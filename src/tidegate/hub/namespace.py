@@ -32,7 +32,7 @@ from tidegate.hub.registry import Registry
 from tidegate.hub.schema_registry import SchemaRegistry
 from tidegate.hub.snapshot import HubDefinition, NamespaceSnapshot, NamespaceState
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage
+from tidegate.log import Clock, Committer, LogError, PartitionStore, Storage, expiry_time_ms
 
 _logger = logging.getLogger(__name__)
 
@@ -255,8 +255,7 @@ class Namespace:
         Return how many events were deleted. Raises LogError.
         """
         self._registry.remove_deleted_directories()
-        now_ms = self._clock.now_ms()
-        return self._registry.apply_retention(now_ms)
+        return self._registry.apply_retention(expiry_time_ms(self._clock))
 
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""

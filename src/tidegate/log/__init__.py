@@ -5,7 +5,7 @@ machine reads with, `Committer` the threads that sync, `LogClock` what stamps ar
 will be earlier. `PartitionStore` is what the hub asks of this log or of any other store.
 """
 
-from tidegate.log.clock import Clock, LogClock
+from tidegate.log.clock import Clock, LogClock, expiry_time_ms
 from tidegate.log.entry import EntryView, JoinedEvents
 from tidegate.log.errors import DocumentReplaced, LogClosed, LogDamaged, LogError, NumbersRefused
 from tidegate.log.group import Appended, Committer
@@ -54,6 +54,7 @@ __all__ = [
     "StorageStatus",
     "TopicAddress",
     "WriteFailure",
+    "expiry_time_ms",
     "facts_of",
     "prepare_folder",
 ]

@@ -39,6 +39,15 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def expiry_time_ms(clock: Clock) -> int:
+    """Return the time by which something is old enough to be deleted.
+
+    A clock that never goes back stays ahead when the machine's was ahead for a moment. That must not delete what came
+    before, so the machine's time counts where it is behind; what was stamped meanwhile is only kept for longer.
+    """
+    return min(clock.now_ms(), wall_clock_ms())
+
+
 class LogClock:
     """The machine's clock made monotonic across restarts by a lease, which is kept in the file `path`.
 
