@@ -78,6 +78,11 @@ def test_a_machine_set_back_is_told_once_and_again_when_it_happens_again(
     wall.time_ms -= 59_000
     clock.renew()
     assert len(caplog.records) == 2
+    wall.time_ms = 30_000_000
+    clock.now_ms()
+    wall.time_ms -= 3_600_000
+    assert clock.now_ms() == clock.now_ms() == 30_000_000
+    assert len(caplog.records) == 3, "also where events are stamped and nobody asks for lower bounds"
     clock.close()
 
 

@@ -92,9 +92,18 @@ class LogClock:
     def now_ms(self) -> int:
         with self._lock:
             now = self._wall_ms()
-            if now > self._last_ms:
-                self._last_ms = now
-            return self._last_ms
+            behind_ms = self._last_ms - now
+            if behind_ms < 0:
+                self._last_ms, self._is_behind = now, False
+            last = self._last_ms
+        if behind_ms > _WORTH_A_WARNING_MS and not self._is_behind:
+            self._is_behind = True
+            _logger.warning(
+                "the machine's clock is %d s behind the last enqueued time: until it has caught up, events are stamped "
+                "with that time",
+                behind_ms // 1000,
+            )
+        return last
 
     def arrival_lower_bound_ms(self) -> int:
         with self._lock:
@@ -106,21 +115,10 @@ class LogClock:
 
     def renew(self) -> None:
         """Make a new ceiling durable. Raises OSError."""
-        now = self.now_ms()
-        self._warn_of_a_machine_behind(now - self._wall_ms())
-        ceiling = now + self._lease_ms
+        ceiling = self.now_ms() + self._lease_ms
         _write_lease(self._path, ceiling)
         with self._lock:
             self._ceiling_ms = max(self._ceiling_ms, ceiling)
-
-    def _warn_of_a_machine_behind(self, behind_ms: int) -> None:
-        if behind_ms > _WORTH_A_WARNING_MS and not self._is_behind:
-            _logger.warning(
-                "the machine's clock is %d s behind the last enqueued time: until it has caught up, events are stamped "
-                "with that time",
-                behind_ms // 1000,
-            )
-        self._is_behind = behind_ms > _WORTH_A_WARNING_MS
 
     def _renew_on_demand(self) -> None:
         while True:
