@@ -41,7 +41,6 @@ def last_number(client: RawClient, partition: str) -> int:
 
 def test_what_one_worker_acknowledged_is_there_for_all(hub: HubOfWorkers, clients: list[RawClient]) -> None:
     assert len(hub.worker_pids) == 2
-    before = hub.metric("tidegate_publications_total")
     latest = [
         client.reader(f"{GROUP}/0", credit=100, selector="amqp.annotation.x-opt-offset > '@latest'")
         for client in clients[:5]
@@ -55,7 +54,6 @@ def test_what_one_worker_acknowledged_is_there_for_all(hub: HubOfWorkers, client
         bodies = [b"".join(message.body) for message in client.receive(link, MANY)]
         assert bodies == [b"event %d" % number for number in range(MANY)]
         link.detach()
-    eventually(lambda: hub.metric("tidegate_publications_total") == before + MANY)
     eventually(lambda: hub.metric("tidegate_connections_open") >= MANY)
 
 
@@ -149,7 +147,8 @@ def test_an_idempotent_producer_is_known_to_every_worker(clients: list[RawClient
     assert last_number(clients[0], "3") == before + 5
 
 
-def test_throughput_units_are_those_of_all_workers(tmp_path: Path) -> None:
+def test_throughput_units_and_publications_are_those_of_all_workers(tmp_path: Path) -> None:
+    # Workers count for themselves and say so later, so only a hub that nobody else has used counts exactly.
     hub = HubOfWorkers(tmp_path / "data")
     hub.start("--throughput-units", "1")
     clients = [hub.client() for _ in range(4)]
@@ -167,6 +166,7 @@ def test_throughput_units_are_those_of_all_workers(tmp_path: Path) -> None:
     assert accepted + refused == 3200
     assert refused > 0
     assert accepted >= 1000
+    eventually(lambda: hub.metric("tidegate_publications_total") == accepted)
     hub.stop()
 
 
