@@ -79,6 +79,7 @@ def test_files_have_each_row_once_and_a_restart_adds_nothing(
     for _ in range(2):
         query = counting(placement=placement).format("parquet").start(str(tmp_path / "out"))
         assert query.awaitTermination(3 * PATIENCE_S)
+    assert query.notices[-1].endswith("to compute them again, choose another checkpointLocation")
     assert total(spark.read.parquet(str(tmp_path / "out"))) == (WINDOWS, EVENTS)
     schema = spark.read.parquet(str(tmp_path / "out")).schema.simpleString()
     assert schema == "struct<window_end:timestamp,device:string,n:bigint>"
@@ -367,6 +368,8 @@ def test_a_format_that_spark_does_not_know_is_refused_by_the_start(counting: Cou
     assert raised.value.code == "FORMAT_UNKNOWN"
     with pytest.raises(UnknownFormat, match="did you mean 'parquet'"):
         counting().format("parket").start(str(tmp_path / "out"))
+    with pytest.raises(UnknownFormat, match=r"no format 'delta' to write to; add its package \(spark.jars.packages\)"):
+        counting().format("delta").start(str(tmp_path / "out"))
 
 
 def test_a_checkpoint_of_another_query_is_refused_unless_its_owner_says_so(

@@ -7,6 +7,7 @@ nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.executors import ReachesExecutors
+from tidegate.spark.plain_errors import plain_errors
 from tidegate.spark.publication import BatchOrigin, TaskPublication
 from tidegate.spark.sink_options import SinkOptions
 from tidegate.spark.sink_rows import SinkColumns
@@ -96,10 +98,12 @@ def _task() -> TaskContext:
 def _published(
     options: SinkOptions, columns: SinkColumns, origin: BatchOrigin, context: TaskContext, given: Iterable[Any]
 ) -> Published:
-    publication = TaskPublication(options.connection, options.consumer_group, origin, context.partitionId())
-    try:
+    with (
+        plain_errors(),
+        contextlib.closing(
+            TaskPublication(options.connection, options.consumer_group, origin, context.partitionId())
+        ) as publication,
+    ):
         for rows in columns.rows(given):
             publication.add(rows)
         return Published(publication.finish())
-    finally:
-        publication.close()

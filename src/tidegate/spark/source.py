@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidegate.connectors.model.errors import InputError
+from tidegate.spark.plain_errors import plain_errors
 
 COLUMN_TYPES = {
     "body": "binary",
@@ -52,7 +53,8 @@ class EventHubsDataSource(DataSource):
         """Return the reader for ``spark.read``."""
         from tidegate.spark.source_reader import reader_for
 
-        return reader_for(dict(self.options), selected_columns(schema))
+        with plain_errors():
+            return reader_for(dict(self.options), selected_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader for ``spark.readStream``."""
@@ -64,13 +66,15 @@ class EventHubsDataSource(DataSource):
         """Return the writer for ``df.write``."""
         from tidegate.spark.sink import writer_for
 
-        return writer_for(dict(self.options), schema, overwrite)
+        with plain_errors():
+            return writer_for(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer for ``df.writeStream``."""
         from tidegate.spark.sink import stream_writer_for
 
-        return stream_writer_for(dict(self.options), schema, overwrite)
+        with plain_errors():
+            return stream_writer_for(dict(self.options), schema, overwrite)
 
 
 def selected_columns(schema: StructType) -> tuple[str, ...]:

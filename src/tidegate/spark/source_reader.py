@@ -7,6 +7,7 @@ resumes where it was.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from tidegate.connectors.inputs.hub_log import HubLog, HubRange
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.options import Options, SourcePosition
+from tidegate.spark.plain_errors import plain_errors
 from tidegate.spark.source_columns import record_batch
 from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
 from tidegate.spark.streaming.read_limits import (
@@ -51,15 +53,12 @@ class EventHubsReader(ReachesExecutors, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a range for each hub partition, cut if it is long."""
-        log = self._options.open_log()
-        try:
+        with plain_errors(), contextlib.closing(self._options.open_log()) as log:
             start = _resolve(log, self._options.starting_position)
             end = _resolve(log, self._options.ending_position)
             if self._selected != SelectedEvents():
                 start, end = self._selected.cut(log, start, end)
             return _ranges(log, start, end, self._options.events_per_task)
-        finally:
-            log.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of one range."""
@@ -203,5 +202,6 @@ def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[pa.Reco
         # If there is nothing to read, Spark passes a partition of its own making.
         return
     hub_range = partition.hub_range
-    for messages in hub_range.read_messages(_BATCH_EVENTS):
-        yield record_batch(messages, hub_range.partition, columns)
+    with plain_errors():
+        for messages in hub_range.read_messages(_BATCH_EVENTS):
+            yield record_batch(messages, hub_range.partition, columns)

@@ -118,6 +118,7 @@ class StreamRun:
                 accept_missing=settings.accept_missing,
                 notice=control.notice,
                 sleep=control.sleep,
+                to_begin_anew="choose another checkpointLocation",
             ) as opened,
         ):
             # Spark's tasks read the rows of the steps there, wherever the query runs.

@@ -71,6 +71,7 @@ def open_run(
     accept_missing: bool = False,
     notice: Callable[[str], None] = lambda text: None,
     sleep: Callable[[float], None] = time.sleep,
+    to_begin_anew: str | None = None,
 ) -> Iterator[OpenRun]:
     """Lock a job and open its journal, outputs and inputs; close them at the end.
 
@@ -84,6 +85,7 @@ def open_run(
             refused, as each row leaves once.
         notice: called with warnings and with what the run waits for.
         sleep: pauses for some seconds while an input or output is unavailable; it may raise to end the run.
+        to_begin_anew: what a person does to compute all results again, for messages; None: for a job.
 
     Raises:
         JobError: another process runs the job, the journal is damaged, or an input or output cannot be opened.
@@ -92,7 +94,8 @@ def open_run(
     assert folder is not None
     with _locked(folder), contextlib.ExitStack() as opened:
         journal = Journal(folder)
-        last = _resumable_commit(journal, job, start, notice, goes_back=goes_back)
+        anew = to_begin_anew or f"move {folder} and the outputs away"
+        last = _resumable_commit(journal, job, start, notice, anew, goes_back=goes_back)
         commit = last or Commit(secrets.token_hex(8), job.fingerprint, NO_TIME if start is None else start)
         takes_over = commit.query != job.fingerprint
         retry_policy = RetryPolicy(job.definition.output_retry_s, notice, sleep=sleep)
@@ -219,7 +222,7 @@ def output_shapes(job: Job) -> dict[str, Shape | None]:
 
 
 def _resumable_commit(
-    journal: Journal, job: Job, start: int | None, notice: Callable[[str], None], *, goes_back: bool
+    journal: Journal, job: Job, start: int | None, notice: Callable[[str], None], anew: str, *, goes_back: bool
 ) -> Commit | None:
     """Return where an earlier run stopped, moved to another output start time; None if there was no run.
 
@@ -242,19 +245,16 @@ def _resumable_commit(
     if ended and commit.query != job.fingerprint:
         raise JobError(
             f"the query, its functions or the event ordering of '{name}' has changed since the job emitted all results "
-            f"of a log that has ended; to compute them anew, move {folder} and the outputs away"
+            f"of a log that has ended; to compute them anew, {anew}"
         )
     if start is not None and start < commit.released:
         before = "" if ended else f" before {format_time(commit.released)}"
         raise JobError(
             f"'{name}' has emitted all results{before} (its journal is in {folder}) and cannot start at "
-            f"{format_time(start)} again; omit --start to resume, or move that folder and the outputs away"
+            f"{format_time(start)} again; omit --start to resume, or {anew}"
         )
     if ended:
-        notice(
-            f"an earlier run reached the end of the log and emitted all results; to run the job again, move {folder} "
-            "and the outputs away"
-        )
+        notice(f"an earlier run reached the end of the log and emitted all results; to compute them again, {anew}")
     return commit if start is None else replace(commit, released=start, left=None)
 
 

@@ -131,4 +131,6 @@ class SinkChoice:
             return JobError(f"Spark does not start the query: {cause_of(error).text}")
         close = difflib.get_close_matches(self.format, [*_KNOWN, *_OF_PACKAGES], n=1)
         hint = f"did you mean '{close[0]}'?" if close else "check the name, or add its package (spark.jars.packages)"
+        if close == [self.format]:
+            hint = "add its package (spark.jars.packages)"
         return UnknownFormat(f"Spark has no format '{self.format}' to write to; {hint}")
