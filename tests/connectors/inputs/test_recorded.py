@@ -81,7 +81,7 @@ def test_arrivals_never_decrease_and_first_at_finds_the_first(arrivals: list[int
         ("[1]\n", "line 1"),
         (
             '{"body": 1}\n{"arival": "2020-01-01T00:00:00Z", "body": 1}\n',
-            "line 2: Object contains unknown field `arival`",
+            "line 2: there is no key `arival`; did you mean `arrival`?",
         ),
         ('{"sequence_number": 1, "body": 1}\n', "did you mean `sequenceNumber`?"),
     ],
@@ -90,6 +90,11 @@ def test_a_line_that_is_no_event_is_named(tmp_path: Path, text: str, told: str) 
     with pytest.raises(InputError, match=r"log\.jsonl") as caught:
         log_of(tmp_path, text)
     assert told in str(caught.value)
+
+
+def test_a_key_that_is_like_no_other_is_a_note(tmp_path: Path) -> None:
+    log = log_of(tmp_path, '{"body": 7, "comment": "the first"}\n')
+    assert bodies_of(log, "0") == [b"7"]
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ A recorded log is complete: after its last event comes the end of time, so a job
 
 from __future__ import annotations
 
-import difflib
-import re
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +48,7 @@ class RecordedInput(StreamInput):
         return RecordedLog.from_file(self.path, self.source)
 
 
-class RecordedLine(msgspec.Struct, forbid_unknown_fields=True):
+class RecordedLine(msgspec.Struct):
     """One line of the file; the names are those that `tidegate tail -o json` prints.
 
     Attributes:
@@ -238,29 +237,37 @@ def recorded_events(lines: Iterable[tuple[str, RecordedLine]]) -> Iterator[Recor
             raise InputError(f"{place}: {error}") from error
 
 
-_UNKNOWN = re.compile("Object contains unknown field `(.*?)`")
+class _KnownKeys(RecordedLine, forbid_unknown_fields=True):
+    """A line without further keys, as almost every line is."""
 
 
-def with_nearest_key(error: Exception, *kinds: type[msgspec.Struct]) -> str:
-    """Return the message of a decoder; if it met a key that these kinds of objects do not have, with the nearest."""
-    message = str(error)
-    if (unknown := _UNKNOWN.match(message)) is None:
-        return message
-    known = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
-    near = difflib.get_close_matches(unknown[1], known, n=1)
-    return f"{message}; did you mean `{near[0]}`?" if near else message
+def misspelled_key(keys: Iterable[str], kind: type[msgspec.Struct], notes: Collection[str] = ()) -> str | None:
+    """Return what is wrong with the keys of an object if one that it does not have is almost like one that it has.
+
+    Other keys are notes for readers: a misspelled one would be taken for a note.
+    """
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for key in keys:
+        if key not in known and key not in notes and (near := get_close_matches(key, known, n=1, cutoff=0.8)):
+            return f"there is no key `{key}`; did you mean `{near[0]}`?"
+    return None
 
 
 def _lines(lines: Iterable[bytes], path: Path) -> Iterator[tuple[str, RecordedLine]]:
-    decoder = msgspec.json.Decoder(RecordedLine)
+    decoder, tolerant = msgspec.json.Decoder(_KnownKeys), msgspec.json.Decoder(RecordedLine)
     for number, line in enumerate(lines, start=1):
         stripped = line.removeprefix(b"\xef\xbb\xbf").strip()
         if not stripped:
             continue
         try:
-            yield f"{path}, line {number}", decoder.decode(stripped)
+            try:
+                decoded: RecordedLine = decoder.decode(stripped)
+            except msgspec.ValidationError:
+                decoded = tolerant.decode(stripped)
+                if (wrong := misspelled_key(msgspec.json.decode(stripped), RecordedLine)) is not None:
+                    raise msgspec.ValidationError(wrong) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            said = with_nearest_key(error, RecordedLine)
             raise InputError(
-                f'{path}, line {number}: {said}; a line is {{"partition": …, "arrival": …, "body": …}}'
+                f'{path}, line {number}: {error}; a line is {{"partition": …, "arrival": …, "body": …}}'
             ) from error
+        yield f"{path}, line {number}", decoded

@@ -21,8 +21,8 @@ from tidegate.connectors.inputs.recorded import (
     Recorded,
     RecordedLine,
     RecordedLog,
+    misspelled_key,
     recorded_events,
-    with_nearest_key,
 )
 from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import InputLog
@@ -95,16 +95,15 @@ class CaseFunction(msgspec.Struct, forbid_unknown_fields=True):
         return made.model_copy(update={"module": str(folder / self.module)}) if made.is_file else made
 
 
-class ExpectedRow(msgspec.Struct, forbid_unknown_fields=True):
-    """An expected row; a null ``timestamp`` is not compared, and ``status`` is for readers."""
+class ExpectedRow(msgspec.Struct):
+    """An expected row; a null ``timestamp`` is not compared."""
 
     row: dict[str, Any]
     output: str = "output"
     timestamp: str | None = None
-    status: Any = None
 
 
-class ExpectedFate(msgspec.Struct, forbid_unknown_fields=True):
+class ExpectedFate(msgspec.Struct):
     """What became of an event, by its number in the file, from 1 on; what is left out is not compared."""
 
     event: int
@@ -113,25 +112,9 @@ class ExpectedFate(msgspec.Struct, forbid_unknown_fields=True):
     system_timestamp: str | msgspec.UnsetType | None = msgspec.UNSET
     watermark_event: str | msgspec.UnsetType | None = msgspec.UNSET
     watermark: str | msgspec.UnsetType | None = msgspec.UNSET
-    status: Any = None
 
 
-class CaseNotes(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a case says to its readers."""
-
-    kind: Any = None
-    source: Any = None
-    source_licence: Any = None
-    notes: Any = None
-    confidence: Any = None
-    disputed: Any = None
-    checked_by_reference: Any = None
-    timestamp_by: Any = None
-    over: Any = None
-    emission: Any = None
-
-
-class Case(CaseNotes):
+class Case(msgspec.Struct):
     """One case file; ``folder`` is the folder it was read from."""
 
     name: str
@@ -212,15 +195,29 @@ def read_case(path: Path) -> Case:
         JobError: it cannot be read or is not a case; the message names the place in it.
     """
     try:
-        case = msgspec.json.decode(path.read_bytes(), type=Case)
+        content = path.read_bytes()
+        _check_spelling(msgspec.json.decode(content))
+        case = msgspec.json.decode(content, type=Case)
         return msgspec.structs.replace(case, folder=str(path.resolve().parent))
     except OSError as error:
         raise JobError(f"cannot read the case {path}: {error.strerror}") from error
     except RecursionError as error:
         raise JobError(f"{path} is not a case: its JSON is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        said = with_nearest_key(error, Case, CaseInput, CasePolicy, CaseFunction, ExpectedRow, ExpectedFate)
-        raise JobError(f"{path} is not a case: {said}") from error
+        raise JobError(f"{path} is not a case: {error}") from error
+
+
+def _check_spelling(case: Any) -> None:
+    """Check that no key of a case is almost like another that has a meaning. Raises msgspec.ValidationError."""
+    objects: list[tuple[str, Any, type[msgspec.Struct]]] = [("", case, Case)]
+    parts: dict[str, type[msgspec.Struct]] = {"inputs": CaseInput, "expected": ExpectedRow, "trace": ExpectedFate}
+    for key, kind in parts.items():
+        listed = case.get(key) if isinstance(case, dict) else None
+        if isinstance(listed, list):
+            objects += [(f" - at `$.{key}[{number}]`", one, kind) for number, one in enumerate(listed)]
+    for place, one, kind in objects:
+        if isinstance(one, dict) and (wrong := misspelled_key(one, kind, notes=("source",))) is not None:
+            raise msgspec.ValidationError(wrong + place)
 
 
 class CaseError(JobError):
