@@ -41,6 +41,7 @@ __all__ = [
     "read_checked",
     "refuses_writes",
     "replace_file",
+    "try_lock",
     "write_checked",
 ]
 
@@ -323,7 +324,7 @@ class DirectoryLock:
             if not (directory / name).exists():
                 raise
             self._fd = _FILES.open_to_read(directory / name)  # a disk that takes no writes can still be read
-        if not _try_lock(self._fd):
+        if not try_lock(self._fd):
             owner = _FILES.read_at(self._fd, 0, _OWNER_BYTES).decode("ascii", "replace").strip()
             _FILES.close(self._fd)
             raise DirectoryLocked(
@@ -341,7 +342,8 @@ class DirectoryLock:
             self._fd = -1
 
 
-def _try_lock(fd: int) -> bool:
+def try_lock(fd: int) -> bool:
+    """Lock an open file until it is closed, and return False if another open file has the lock. Raises OSError."""
     try:
         fcntl = importlib.import_module("fcntl")
     except ImportError:

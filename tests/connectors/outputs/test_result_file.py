@@ -78,6 +78,17 @@ def test_rows_of_another_run_are_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == b"precious\n"
 
 
+def test_a_file_has_one_output_at_a_time(tmp_path: Path) -> None:
+    """Two that began with an empty file, of a job or of two, wrote over each other's rows."""
+    first = opened(tmp_path / "rows.jsonl")
+    with pytest.raises(OutputError, match=r"rows\.jsonl is being written by another output or job; name another file"):
+        opened(tmp_path / "rows.jsonl")
+    first.write(numbers(1))
+    mark = first.commit()
+    first.close()
+    opened(tmp_path / "rows.jsonl", mark).close()
+
+
 def test_a_file_shorter_than_its_mark_has_lost_results(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_bytes(b"short\n")

@@ -29,6 +29,7 @@ from tidegate.connectors.outputs.output import (
     rows_at,
 )
 from tidegate.connectors.outputs.shape import Shape
+from tidegate.durable_files import try_lock
 from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
 
@@ -242,6 +243,11 @@ class ResultFile:
                     "or move the journal away to start over"
                 )
             file: BinaryIO = path.open("r+b" if path.exists() else "w+b", buffering=0)
+            if not _is_exclusive(file):
+                file.close()
+                raise OutputError(
+                    f"output '{self._name}': {path} is being written by another output or job; name another file"
+                )
             file.truncate(committed)
             if self._mark["rows"] > self._mark["dropped"]:
                 os.pwrite(file.fileno(), self._format.end, committed)
@@ -323,6 +329,14 @@ class ResultFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_exclusive(file: BinaryIO) -> bool:
+    """Return whether nothing else writes to a file; a file system without locks cannot tell."""
+    try:
+        return try_lock(file.fileno())
+    except OSError:
+        return True
 
 
 def _joined(parts: Sequence[bytes | EncodedPiece]) -> Iterator[bytes | EncodedPiece]:
