@@ -138,6 +138,15 @@ def test_a_folder_that_is_not_watched_is_all_there_is(tmp_path: Path) -> None:
         opened(tmp_path / "none" / "*.json")
 
 
+def test_a_pattern_that_fits_no_file_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.json").write_bytes(lines(1))
+    opened(tmp_path / "*.json", watch=False)
+    opened(tmp_path / "*.csv")  # one may still come
+    assert not caplog.records
+    opened(tmp_path / "*.csv", watch=False)
+    assert f"{tmp_path} has no file that fits '{tmp_path}/*.csv'" in caplog.text
+
+
 def test_a_folder_that_is_away_is_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.portal.conftest import CONFIG, Client
 from tests.portal.jobs.test_pages import NEW
 from tests.service.launchers import FakeLauncher
+from tidegate.cli.job.managed import described as shown
 from tidegate.durable_files import encode_checked
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.errors import ArgumentError, NotFound
@@ -175,6 +176,11 @@ def test_the_page_says_where_the_job_runs(visitor: Client, jobs: Jobs, launcher:
     status.write_bytes(encode_checked(shared))
     assert "on the Spark that jobs share, local[2]" in visitor.page("/jobs/placed").text
     assert "on the Spark that jobs share (local[2], shards: 2)" in visitor.page("/jobs/placed/monitor").text
+    child = {**content["placement"], "where": "process", "master": None, "child": True}
+    status.write_bytes(encode_checked({**content, "placement": child}))
+    assert "runs in a child of its process: it is large" in visitor.page("/jobs/placed").text
+    assert "Runs in a child of its process since" in visitor.page("/jobs/placed/monitor").text
+    assert shown(visitor.get("/jobs/placed.json"), "table")["placement"].startswith("a child of its process since")
 
 
 def test_a_page_shows_a_job_with_functions(visitor: Client) -> None:

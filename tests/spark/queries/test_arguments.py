@@ -93,6 +93,7 @@ def test_python_functions_are_sent_by_value() -> None:
         ({"inputs": {"input": {"path": "x"}}}, "has no option 'path'"),
         ({"inputs": {"input": {"type": "recorded"}}}, "sql: inputs.input.path: missing"),
         ({"event_ordering": {"late_arival_tolerance_s": 5}}, "did you mean 'late_arrival_tolerance_s'?"),
+        ({"event_ordering": {"late": 5}}, "did you mean 'late_arrival_tolerance_s'?"),
         ({"event_ordering": {"action": "ignore"}}, "event_ordering.action: input should be 'adjust' or 'drop'"),
         ({"compatibility_level": "2"}, "compatibility_level"),
         ({"functions": {"f": 3}}, "functions.f"),

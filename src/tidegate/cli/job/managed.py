@@ -281,7 +281,8 @@ def described(job: dict[str, Any], output: str) -> dict[str, Any]:
     shown = {key: value for key, value in job.items() if key not in hidden}
     if placement := job.get("placement"):
         spark = "the Spark that jobs share" if placement.get("shared") else "Spark"
-        where = "its own process" if placement["where"] != "spark" else f"{spark}, {placement['master']}"
+        own = "a child of its process" if placement.get("child") else "its own process"
+        where = own if placement["where"] != "spark" else f"{spark}, {placement['master']}"
         shown["placement"] = f"{where} since {placement['since']}: {placement['why']}"
     if len(job["versions"]) > 1:
         shown["versions"] = [_version(version) for version in job["versions"]]

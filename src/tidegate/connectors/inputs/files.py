@@ -512,6 +512,14 @@ class FilesLog:
         self._index.add(taken)
         if not self._definition.watch:
             self._complete = True
+            if not found and not self._known:
+                _logger.warning(
+                    "input '%s': there is nothing to read: %s has no file that fits '%s', and with watch = false later "
+                    "ones are not read; correct path",
+                    self._name,
+                    self._pattern.root,
+                    self._definition.path,
+                )
 
     def _has_settled(self, blob: Blob) -> bool:
         """Return whether a file of a folder is old enough to be complete; objects of a store are always complete."""

@@ -12,7 +12,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
@@ -363,7 +363,7 @@ def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str
     for problem in error.errors():
         place = _place(problem["loc"])
         if problem["type"] == "extra_forbidden":
-            message = f"no such setting{_did_you_mean(str(problem['loc'][-1]))}"
+            message = f"no such setting{_did_you_mean(problem['loc'])}"
         elif problem["type"] == "missing":
             message = "missing"
         else:
@@ -385,11 +385,36 @@ def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return location
 
 
-def _did_you_mean(key: str) -> str:
+def _did_you_mean(location: tuple[int | str, ...]) -> str:
+    """Return which setting of that section was probably meant, or which there are."""
+    key = str(location[-1])
     sections: list[type[Section]] = [JobDefinition, EventOrdering, InputLimits, SparkSettings]
     sections += [*INPUTS.by_name.values(), *OUTPUTS.by_name.values(), *FUNCTION_SECTIONS.values()]
-    known = {name for section in sections for name in section.model_fields}
-    if key in known:
+    if any(key in section.model_fields for section in sections):
         return " here; a section of another kind has it"
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    own = _section_at(location[:-1])
+    names = sorted({name for section in (sections if own is None else [own]) for name in section.model_fields})
+    near = difflib.get_close_matches(key, names, n=1) or [name for name in names if name.startswith(f"{key}_")]
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return "" if own is None else f"; there are {', '.join(names)}"
+
+
+def _section_at(location: tuple[int | str, ...]) -> type[Section] | None:
+    """Return the kind of section at a place of a job file; None: it is not known."""
+    kinds: dict[str, Mapping[str, type[Section]]] = {
+        "inputs": INPUTS.by_name,
+        "outputs": OUTPUTS.by_name,
+        "functions": FUNCTION_SECTIONS,
+    }
+    match location:
+        case ():
+            return JobDefinition
+        case (str(group), _, str(kind)) if group in kinds:
+            return kinds[group].get(kind)
+        case (str(name),) if name in JobDefinition.model_fields:
+            annotation = JobDefinition.model_fields[name].annotation
+            for one in (annotation, *get_args(annotation)):
+                if isinstance(one, type) and issubclass(one, Section):
+                    return one
+    return None
