@@ -237,6 +237,38 @@ def test_a_deleted_job_is_gone_and_its_name_is_free(tmp_path: Path, jobs: Jobs, 
     assert jobs.show("tolls").job_id == again.job_id
 
 
+def test_a_job_whose_record_cannot_be_removed_is_still_there_and_runs(
+    jobs: Jobs, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it in the list nobody could stop it, and it would run again after the service."""
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    jobs.create("tolls", DOCUMENT)
+    jobs.start("tolls")
+    launcher.last.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        with pytest.raises(ServiceError, match=r"cannot remove .*job\.json: Read-only file system"):
+            jobs.delete("tolls")
+    assert (jobs.show("tolls").state, launcher.last.asked) == (JobState.RUNNING, False)
+    jobs.delete("tolls")
+    assert (list(jobs.list()), launcher.last.asked) == ([], True)
+
+
+def test_a_deleted_job_stays_deleted_after_a_power_cut(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[Path, list[str]]] = []
+
+    def note(files: Files, directory: Path) -> None:
+        synced.append((directory, [one.name for one in directory.iterdir()]))
+
+    jobs.create("tolls", DOCUMENT)
+    monkeypatch.setattr(Files, "sync_directory", note)
+    jobs.delete("tolls")
+    assert ["tolls" in folder.name and "job.json" not in names for folder, names in synced] == [True]
+
+
 def test_whatever_ran_runs_again_after_the_service(tmp_path: Path) -> None:
     first = FakeLauncher()
     with Jobs(tmp_path, launcher=lambda: first) as jobs:

@@ -233,9 +233,11 @@ class Jobs:
 
         Raises:
             JobNotFound: there is none of that name.
+            ServiceError: the disk refuses; the job remains, and runs on.
         """
         with self._lock:
             job = self._job(name)
+            job.forget()
             del self._jobs[name.lower()]
             self._leaving.append(job)
 

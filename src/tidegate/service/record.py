@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
+from tidegate.durable_files import FileDamaged, Files, make_folders, read_checked, write_checked
 from tidegate.service.errors import ServiceError
 from tidegate.service.resource import JobDocument, Scale, StartMode
 from tidegate.service.secrets import Sealer
@@ -84,9 +84,20 @@ class RecordFile:
         self._forgotten = False
 
     def forget(self) -> None:
-        """Remove the record, and write it no more."""
+        """Remove the record durably, and write it no more.
+
+        Raises:
+            ServiceError: the disk refuses, and the job remains.
+        """
+        files = Files()
+        try:
+            files.remove(self._path)
+            files.sync_directory(self._path.parent)
+        except FileNotFoundError:
+            pass  # somebody removed the folder
+        except OSError as error:
+            raise ServiceError(f"cannot remove {self._path}: {error.strerror}") from error
         self._forgotten = True
-        self._path.unlink(missing_ok=True)
 
     def read(self) -> JobRecord | None:
         """Return the record; None if there is none.

@@ -196,9 +196,16 @@ class SupervisedJob:
         if self._process is not None:
             self._process.ask_to_stop()
 
-    def discard(self, done: Callable[[], None]) -> None:
-        """End the process of a job that was deleted, and call `done` when there is none."""
+    def forget(self) -> None:
+        """Remove the record, so that no service runs the job again.
+
+        Raises:
+            ServiceError: the disk refuses, and the job remains.
+        """
         self._file.forget()
+
+    def discard(self, done: Callable[[], None]) -> None:
+        """End the process of a job that was forgotten, and call `done` when there is none."""
         self.on_end = done
         if self.state in ACTIVE:
             self._act(self._supervision.stop(time.monotonic()))
