@@ -101,7 +101,7 @@ def test_a_client_that_is_refused_for_ever_costs_few_lines_a_minute(
 ) -> None:
     now_s = 600.0
     refusals = Refusals(server.context, lambda: now_s)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("WARNING"):
         for number in range(MAX_LOGGED_A_MINUTE + 5):
             refusals.record(f"10.0.0.1:{number}", "a wrong key", "amqp:unauthorized-access")
         refusals.record("10.0.0.2:1", "another host", "amqp:unauthorized-access")
@@ -155,6 +155,30 @@ def test_clients_are_listed_without_their_keys(server: Server, connect: Connect)
     (row,) = [row for row in server.client_rows() if row["product"] == "tester 7"]
     assert (row["name"], row["policies"]) == ("a test", ["RootManageSharedAccessKey"])
     assert "SAS_KEY_VALUE" not in str(row)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "message"),
+    [
+        (
+            Api.FETCH,
+            3,
+            "a fetch request of version 3 (4 to 17 are supported): use a client that speaks Kafka 1.0 or later, "
+            "and set no older version in it (api_version, broker.version.fallback)",
+        ),
+        (Api.FETCH, 99, "a fetch request of version 99 (4 to 17 are supported)"),
+        (99, 0, "a request of kind 99, which is not supported"),
+    ],
+)
+def test_a_request_that_is_not_supported_is_logged_with_what_is(
+    connect: Connect, caplog: pytest.LogCaptureFixture, api: int, version: int, message: str
+) -> None:
+    client = connect()
+    with caplog.at_level("WARNING"):
+        client.socket.sendall(struct.pack(">ihhih", 10, api, version, 7, -1))
+        assert client.receive_frame() == b""
+    (line,) = [record.getMessage() for record in caplog.records if "Kafka client" in record.getMessage()]
+    assert line.endswith(f" was refused: {message}")
 
 
 # -- producing

@@ -156,7 +156,7 @@ class Refusals:
         count = self._logged[host]
         if count <= MAX_LOGGED_A_MINUTE:
             more = "; further ones of this minute are not logged" if count == MAX_LOGGED_A_MINUTE else ""
-            _logger.info("the Kafka client %s was refused: %s%s", peer, what, more)
+            _logger.warning("the Kafka client %s was refused: %s%s", peer, what, more)
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -336,7 +336,7 @@ class KafkaConnection(asyncio.Protocol):
         if header.api == Api.PRODUCE:
             first = _FIRST_PRODUCE
         if not first <= header.version <= last:
-            self._refuse(f"the request {header.api} of version {header.version}, which is not supported")
+            self._refuse(_unsupported(header, first, last))
             return
         if self.session.grant is None and header.api not in _BEFORE_AUTHENTICATION:
             name = Api(header.api).name.lower()
@@ -459,6 +459,17 @@ def _done(loop: asyncio.AbstractEventLoop, fields: Fields) -> asyncio.Future[Ans
     future: asyncio.Future[Answer] = loop.create_future()
     future.set_result(fields)
     return future
+
+
+def _unsupported(header: RequestHeader, first: int, last: int) -> str:
+    if header.api not in SUPPORTED:
+        return f"a request of kind {header.api}, which is not supported"
+    found = f"a {Api(header.api).name.lower()} request of version {header.version} ({first} to {last} are supported)"
+    if header.version > last:
+        return found
+    # Such a client has not asked for versions. It sees only a lost connection, and tries for ever.
+    advice = "use a client that speaks Kafka 1.0 or later, and set no older version in it"
+    return f"{found}: {advice} (api_version, broker.version.fallback)"
 
 
 def _api_keys() -> list[Fields]:
