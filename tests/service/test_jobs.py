@@ -215,6 +215,20 @@ def test_a_change_for_another_etag_is_refused(jobs: Jobs) -> None:
     jobs.edit("tolls", lambda document: document, etag="*")
 
 
+def test_a_change_that_changes_nothing_keeps_the_etag_and_meets_no_other_change(jobs: Jobs) -> None:
+    """A start makes the document anew, and was refused as a change where two clients started a job at once."""
+
+    def unchanged(document: JobDocument) -> JobDocument:
+        jobs.scale("tolls", Scale(3))
+        return replace(document)
+
+    etag = jobs.create("tolls", DOCUMENT).etag
+    assert jobs.edit("tolls", replace).etag == etag
+    assert jobs.edit("tolls", unchanged).scale == Scale(3)
+    with pytest.raises(Changed):
+        jobs.edit("tolls", replace, etag=etag)
+
+
 def test_a_scaled_job_may_use_more(jobs: Jobs, launcher: FakeLauncher) -> None:
     jobs.create("tolls", DOCUMENT)
     jobs.start("tolls")

@@ -151,6 +151,8 @@ class Jobs:
     def edit(self, name: str, change: Callable[[JobDocument], JobDocument], *, etag: str | None = None) -> JobResource:
         """Change a job. A running one whose results would differ continues with the change from its last output time.
 
+        Where nothing differs nothing is written, and the job keeps its ETag.
+
         Args:
             change: returns the new document for the present one, which has the secrets in clear.
             etag: the change is made only if the job still has this ETag; None: in any case.
@@ -165,6 +167,10 @@ class Jobs:
             before = job.record.document
             _check_etag(job, etag)
         document = change(before)
+        if document == before:
+            with self._lock:
+                _check_etag(job, etag)
+                return job.resource()
         _check(name, document)
         runs = document.definition != before.definition or document.scale != before.scale
         if runs and job.state in ACTIVE:
