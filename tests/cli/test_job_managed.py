@@ -14,6 +14,7 @@ from tests.job.run.test_run import outputs_of, write_job
 from tests.patience import PATIENCE_S
 from tidegate.azure.management import ArmSettings, PrincipalRole, Principals, arm_routes
 from tidegate.cli import main
+from tidegate.cli.job.managed import described
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
 from tidegate.service import Jobs
@@ -119,6 +120,16 @@ def test_a_reader_sees_jobs_and_changes_none(tmp_path: Path, run: Run, monkeypat
         assert "'looker' with the role reader" in refused
         assert "(AuthorizationFailed)" in refused
     assert "Created" in run("show", "crash")
+
+
+def test_each_query_is_shown_with_the_time_of_its_results() -> None:
+    change = "2026-01-01T00:00:00Z"
+    old: dict[str, object] = {"resultsFrom": None, "resultsBefore": change, "firstRows": {}}
+    new = {"resultsFrom": change, "resultsBefore": None, "firstRows": {"results": 4}}
+    assert described({"versions": [old, new]}, "table")["versions"] == [
+        f"results from the beginning to {change}",
+        f"results from {change} on (results after 4 rows)",
+    ]
 
 
 def test_without_a_service_the_next_step_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

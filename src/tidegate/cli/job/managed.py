@@ -290,9 +290,9 @@ def described(job: dict[str, Any], output: str) -> dict[str, Any]:
 
 
 def _version(version: dict[str, Any]) -> str:
-    begin, end = version["resultsFrom"] or "the beginning", version["resultsBefore"] or "now on"
+    begin, before = version["resultsFrom"] or "the beginning", version["resultsBefore"]
     rows = ", ".join(f"{output} after {count:,} rows" for output, count in version["firstRows"].items())
-    return f"results from {begin} to {end}{f' ({rows})' if rows else ''}"
+    return f"results from {begin} {f'to {before}' if before else 'on'}{f' ({rows})' if rows else ''}"
 
 
 def _check(jobs: JobsClient, name: str, definition: dict[str, Any]) -> None:
