@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tidegate.connectors.inputs.recorded import RecordedInput
+from tidegate.connectors.inputs.sql_reference import SqlReferenceInput
 from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.outputs import OUTPUTS
 from tidegate.connectors.outputs.files.result_file import FileOutput
@@ -105,6 +106,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, change: tuple[str, str], told: st
         read_definition(path)
     assert told in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_the_file_of_a_database_is_beside_the_job(tmp_path: Path) -> None:
+    booths = (
+        '[inputs.booths]\ntype = "sql_reference"\nsnapshot_query = "SELECT 1"\nconnection_string = "sqlite:///{}"\n'
+    )
+    for file, found in (("b.db", tmp_path / "b.db"), ("/elsewhere/b.db", Path("/elsewhere/b.db"))):
+        section = read_definition(write(tmp_path, JOB + booths.format(file))).inputs["booths"]
+        assert isinstance(section, SqlReferenceInput)
+        assert section.connection_string == f"sqlite:///{found}"
 
 
 def test_a_connection_string_is_never_repeated(tmp_path: Path) -> None:

@@ -314,6 +314,10 @@ def query_text(definition: JobDefinition) -> str:
         raise JobError(f"cannot read query_file {definition.query_file}: {reason}") from error
 
 
+_SQLITE = "sqlite:///"
+"""What a connection string begins with that names a file."""
+
+
 def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
     """Return the same job with its paths, which are relative to the job file's folder, made absolute."""
 
@@ -322,6 +326,9 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
         changed: dict[str, Any] = {}
         if path is not None and "://" not in str(path):
             changed["path"] = type(path)(folder / path)
+        database = getattr(section, "connection_string", None)
+        if isinstance(database, str) and database.startswith(_SQLITE):
+            changed["connection_string"] = f"{_SQLITE}{folder / database.removeprefix(_SQLITE)}"
         store_config = getattr(section, "store_config", None)
         if store_config is not None:
             changed["store_config"] = folder / store_config
