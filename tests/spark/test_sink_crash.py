@@ -33,6 +33,7 @@ from tidegate.client import ConnectionString
 from tidegate.client.producer import OutgoingEvent, Producer
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
+from tidegate.spark.source import EventHubsDataSource
 
 KILLS = scaled(1)
 EVENTS_OF_A_LIFE = 6_000
@@ -45,7 +46,24 @@ WORKER_IS_GONE = (
 ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable}
 
 
-def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def own_workers(spark: SparkSession) -> Iterator[str]:
+    """What is in the environment of workers of the source and the sink alone: Spark divides workers by it.
+
+    Workers that other tests use must live: Spark lends the dead ones of those that are idle to what comes next.
+    """
+    environment, mark = spark.sparkContext.environment, f"TIDEGATE_WORKERS_OF_{os.getpid()}"
+    of_another_test = spark.sparkContext.parallelize([1], 1).map(abs)
+    assert of_another_test.collect() == [1]
+    environment[mark] = "here"
+    spark.dataSource.register(EventHubsDataSource)
+    yield mark
+    del environment[mark]
+    spark.dataSource.register(EventHubsDataSource)
+    assert of_another_test.collect() == [1]
+
+
+def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path, own_workers: str) -> None:
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("from", "to"))
     with BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), tmp_path / "hub") as hub:
         string = hub.connection_string
@@ -59,7 +77,7 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, tmp_path: P
             if kills < KILLS:
                 before = count(string, "to")
                 eventually(lambda query=query, before=before: not query.isActive or count(string, "to") > before)
-                kill_workers([process for process, _ in below(java.proc.pid)])
+                assert kill_workers([process for process, _ in below(java.proc.pid)], own_workers.encode())
                 kills += 1
                 deadline = time.monotonic() + PATIENCE_S
             with contextlib.suppress(StreamingQueryException):
@@ -123,12 +141,16 @@ def fill(string: str, events: int) -> None:
     producer.close()
 
 
-def kill_workers(processes: Iterable[int]) -> None:
-    """Kill those of the processes that run tasks in Python."""
+def kill_workers(processes: Iterable[int], mark: bytes = b"") -> int:
+    """Kill those of the processes that run tasks in Python and have a mark in their environment. Return how many."""
+    killed = 0
     for process in processes:
         with contextlib.suppress(OSError):
-            if b"pyspark.daemon\0pyspark.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
+            is_worker = b"pyspark.daemon\0pyspark.worker" in Path(f"/proc/{process}/cmdline").read_bytes()
+            if is_worker and mark in Path(f"/proc/{process}/environ").read_bytes():
                 os.kill(process, signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 def of_session(leader: int) -> Iterator[int]:

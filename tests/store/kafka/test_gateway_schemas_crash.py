@@ -33,7 +33,8 @@ class Gateway(Hub):
     def __init__(self, brokers: Cluster, client: str, folder: Path) -> None:
         super().__init__(folder / client)
         (self.http_port,) = free_ports(1)
-        config = {"UserConfig": {"NamespaceConfig": [{"Type": "EventHub", "Name": folder.name, "Entities": []}]}}
+        name = f"{folder.name}.schemas"  # a folder's name may end with what a namespace's may not
+        config = {"UserConfig": {"NamespaceConfig": [{"Type": "EventHub", "Name": name, "Entities": []}]}}
         file = folder / f"{client}.json"
         file.write_text(json.dumps(config), encoding="utf-8")
         store = f"kafka://{brokers.clients[client]}"
