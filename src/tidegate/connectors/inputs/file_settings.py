@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tidegate.blobs import PathPattern, PatternError
+from tidegate.blobs import Blob, PathPattern, PatternError
 from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.connectors.inputs.kinds import InputSection
 from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import Public
 from tidegate.engine import DecodingLimits, Format
+from tidegate.ordering import TICKS_PER_SECOND
 
 Delimiter = Annotated[Public, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
 Columns = Annotated[
@@ -64,3 +66,12 @@ class FileSettings(StorageAccountSection, InputSection):
             compression = "gzip" if name.lower().endswith(".gz") else "none"
         custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, compression, limits, custom)
+
+
+def has_settled(root: str, blob: Blob, settle_s: float) -> bool:
+    """Return whether a file below a folder is old enough to be complete; objects of a store always are.
+
+    A modification time in the future says nothing.
+    """
+    age = time.time_ns() // 100 - blob.modified
+    return "://" in root or not 0 <= age < settle_s * TICKS_PER_SECOND

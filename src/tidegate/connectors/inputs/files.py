@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tidegate.blobs import Blob, BlobError, BlobSource, PathMatch, open_source
-from tidegate.connectors.inputs.file_settings import FileSettings
+from tidegate.connectors.inputs.file_settings import FileSettings, has_settled
 from tidegate.connectors.inputs.hub_log import earlier_of_device
 from tidegate.connectors.inputs.kinds import (
     INPUTS,
@@ -47,7 +47,7 @@ from tidegate.engine.decoding.decoded import Path as FieldPath
 from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS, IOT_HUB_COLUMNS
 from tidegate.engine.values.conversions import to_datetimes
 from tidegate.engine.values.vectors import Kind
-from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
+from tidegate.ordering import NO_TIME, short_time
 
 _CHECKSUM = b'"checksum"'
 
@@ -522,11 +522,9 @@ class FilesLog:
                 )
 
     def _has_settled(self, blob: Blob) -> bool:
-        """Return whether a file of a folder is old enough to be complete; objects of a store are always complete."""
-        if not self._definition.watch or "://" in self._pattern.root:
-            return True
-        age = time.time_ns() // 100 - blob.modified
-        return not 0 <= age < self._definition.settle_s * TICKS_PER_SECOND
+        """Return whether a file is complete; without `watch`, all of them are."""
+        definition = self._definition
+        return not definition.watch or has_settled(self._pattern.root, blob, definition.settle_s)
 
     def _begin(self, partitions: list[str]) -> None:
         for partition in partitions:

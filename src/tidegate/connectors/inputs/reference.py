@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from tidegate.blobs import Blob, BlobError, BlobSource, PathPattern, open_source
-from tidegate.connectors.inputs.file_settings import FileSettings
+from tidegate.connectors.inputs.file_settings import FileSettings, has_settled
 from tidegate.connectors.inputs.kinds import INPUTS, FormatName, InputSection
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.section import Public, SecretUrl
@@ -143,9 +143,7 @@ class FileTables:
         return self.source.read_blob(blob)
 
     def has_settled(self, blob: Blob) -> bool:
-        """Return whether a file of a folder is old enough; objects of a store are always complete."""
-        age = time.time_ns() // 100 - blob.modified
-        return "://" in self.pattern.root or not 0 <= age < self.settle_s * TICKS_PER_SECOND
+        return has_settled(self.pattern.root, blob, self.settle_s)
 
 
 class _Away(InputUnavailableError):

@@ -350,7 +350,8 @@ class ClientConnection:
         if tick_ms is not None:
             due.append(tick_ms / 1000)
         wall = time.time()
-        due += [now + self._looks_in_s(h.expires_at_s, wall) for h in self._handlers.values() if h.expires_at_s]
+        expiries = [h.expires_at_s for h in self._handlers.values() if h.expires_at_s is not None]
+        due += [now + self._looks_in_s(expires_at_s, wall) for expires_at_s in expiries]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

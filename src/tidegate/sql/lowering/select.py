@@ -371,7 +371,7 @@ def _starred(star: Star, scope: Scope) -> dict[str, tuple[str, Type]] | None:
 
 
 def _spread(sources: list[Source]) -> frozenset[str]:
-    """Return the aliases of what stands beside APPLY, if anything does."""
+    """Return the aliases of the sources that APPLY is used with; none if the query has no APPLY."""
     if all(source.kind is not SourceKind.APPLY for source in sources):
         return frozenset()
     return frozenset(source.alias.lower() for source in sources if source.kind is not SourceKind.APPLY)
