@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.jars import stop_spark
-from tests.job.run.test_run import outputs_of
+from tests.job.run.test_run import QUERY, outputs_of
 from tests.patience import PATIENCE_S, eventually
 from tests.service.launchers import FakeLauncher
 from tests.service.test_processes import document, endless
@@ -124,6 +124,26 @@ def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp
         assert found == outputs_of(tmp_path / f"{name}-process")
         assert found[0]
     assert outputs_of(tmp_path / "doubled-spark") != outputs_of(tmp_path / "halved-spark")
+
+
+@pytest.mark.spark
+def test_a_job_takes_its_steps_however_much_others_have_to_do_and_whatever_its_name_is(tmp_path: Path) -> None:
+    # With two busy jobs, one of them always waits for the only core when it becomes free.
+    settings = ServiceSettings(spark=SharedSparkSettings(cores=1, memory_bytes=512 << 20))
+    query = QUERY.replace(" WHERE v > 90", "")
+    with Jobs(tmp_path / "service", settings) as jobs:
+        for name, seconds in {"a": 1, "b": 1, "c": 0}.items():
+            made = document(tmp_path / name, query)
+            made = calling(made, tmp_path / name, f"import time; time.sleep({seconds}); return value")
+            steps = {"placement": "spark", "max_events_per_step": 1 if seconds else 1000}
+            jobs.create(name, replace(made, definition={**made.definition, "name": name, "spark": steps}))
+        for name in ("a", "b"):
+            jobs.start(name)
+            eventually(lambda name=name: runs_on_spark(jobs, name), LONG_S)
+        jobs.start("c")
+        ended = jobs.wait("c", {JobState.STOPPED, JobState.FAILED}, LONG_S)
+        assert ended.state is JobState.STOPPED, ended.reason
+        assert [jobs.show(name).state for name in ("a", "b")] == [JobState.RUNNING, JobState.RUNNING]
 
 
 @pytest.mark.spark

@@ -2,7 +2,7 @@
 
 A process that starts a Spark context starts Java for it. An attached process has a `SparkContext` and a session of its
 own in Java that runs already. The owner of the attachment is the name under which everything is found that it leaves:
-its jobs are one job group and one pool of the scheduler, and its cached data and states bear the name.
+its jobs are one job group, and its cached data and states bear the name.
 """
 
 from __future__ import annotations
@@ -55,11 +55,10 @@ class Attachment:
         self._folder = address.folder
 
     @classmethod
-    def to(cls, address: SparkAddress, pool: str, *, own_workers: bool) -> Attachment:
+    def to(cls, address: SparkAddress, *, own_workers: bool) -> Attachment:
         """Attach to a shared Spark; the calling thread makes its calls from then on.
 
         Args:
-            pool: shares the processor equally with other pools, however much each has to do.
             own_workers: whether its tasks run in Python processes of their own: code of users that is imported into
                 one may meet that of another there.
 
@@ -78,7 +77,6 @@ class Attachment:
                 # Spark has workers for each environment.
                 context.environment[OWNER] = address.owner
             session = SparkSession(context).newSession()
-            context.setLocalProperty("spark.scheduler.pool", pool)
         except FAILURES as error:
             raise UnavailableError(
                 f"the Spark that the jobs of this service share cannot be reached: {error or type(error).__name__}"

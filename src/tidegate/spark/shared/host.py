@@ -60,7 +60,7 @@ class HostOrder:
     nice: int
 
     def settings(self) -> SparkSettings:
-        """Return Spark's settings: fair pools, loopback only, and all files in one folder."""
+        """Return Spark's settings: loopback only, and all files in one folder."""
         conf = {
             "spark.app.name": "tidegate",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -69,7 +69,9 @@ class HostOrder:
             "spark.python.daemon.module": "tidegate.spark.daemon",
             "spark.executor.cores": str(self.cores),
             "spark.local.dir": self.folder,
-            "spark.scheduler.mode": "FAIR",
+            # In the order in which steps began: among fair pools that have no task, Spark takes the first by name,
+            # so that on busy cores the last would never have a turn.
+            "spark.scheduler.mode": "FIFO",
         }
         return SparkSettings(master=f"local[{self.cores}]", conf=conf)
 

@@ -26,9 +26,7 @@ class JobOnSharedSpark:
         own_workers = bool(definition.functions) or any(
             getattr(section, "deserializer", None) for section in definition.inputs.values()
         )
-        self._attachment: Attachment = self._thread.call(
-            lambda: Attachment.to(address, definition.name, own_workers=own_workers)
-        )
+        self._attachment: Attachment = self._thread.call(lambda: Attachment.to(address, own_workers=own_workers))
 
     def placement(self, program: Program) -> Placement:
         """Return a placement with empty states."""
