@@ -66,5 +66,7 @@ def test_a_failure_names_the_place_and_no_secret(connection_string: str) -> None
     with pytest.raises(BlobError, match="az://no-such-container cannot be listed") as failure:
         source.list("")
     assert connection_string.split("AccountKey=")[1].split(";")[0] not in str(failure.value)
+    reason = "the store answers 404 Not Found (ContainerNotFound): The specified container does not exist."
+    assert str(failure.value) == f"az://no-such-container cannot be listed: {reason}"
     with pytest.raises(BlobError, match="AZURE_STORAGE_CONNECTION_STRING"):
         open_source("az://c", {"AZURE_STORAGE_CONNECTION_STRING": "nonsense"})

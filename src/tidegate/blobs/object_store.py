@@ -84,6 +84,9 @@ def azure_config(connection_string: str, described: str = CONNECTION_STRING) -> 
 
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
+# obstore puts an answer behind its own words; the body is XML of one form in Blob storage, S3 and Google Cloud.
+_ANSWER = re.compile(r"status code: (?P<status>\d{3}(?: [A-Z][A-Za-z-]*)*)")
+_REASON = re.compile(r"<Code>(?P<code>\w+)</Code>\s*<Message>(?P<message>[^<\n]*)")
 _REQUEST_TIMEOUT_S = 60
 _RETRY_FOR_S = 20
 
@@ -144,6 +147,11 @@ def is_azure(url: str) -> bool:
 
 
 def without_secrets(error: Exception) -> str:
-    """Return the first line of an error without the query of any URL in it: that is where signatures are."""
-    text = _QUERY.sub("", str(error)).strip() or type(error).__name__
+    """Return an error's first line, or what a store has answered; without queries of URLs, where signatures are."""
+    text = str(error)
+    if answer := _ANSWER.search(text):
+        reason = _REASON.search(text, answer.end())
+        explained = f" ({reason['code']}): {reason['message']}" if reason else ""
+        text = f"the store answers {answer['status']}{explained}"
+    text = _QUERY.sub("", text).strip() or type(error).__name__
     return text.splitlines()[0][:300]
