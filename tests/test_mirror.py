@@ -208,6 +208,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "connectors/inputs/file_settings",
         "connectors/inputs/kinds",
     ),
+    "tests/connectors/inputs/test_kafka.py": ("connectors/model/kafka_cluster",),
     "tests/connectors/inputs/test_hub_log.py": (
         "engine/decoding/metadata",
         "connectors/inputs/event_hub",

@@ -194,4 +194,4 @@ def test_no_secret_is_shown() -> None:
     settings = KafkaInput(
         type="kafka", connection_string="Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=c2VjcmV0", topic="t"
     )
-    assert dict(settings._configuration())["bootstrap.servers"] == "h:9093"
+    assert dict(settings.cluster_settings())["bootstrap.servers"] == "h:9093"

@@ -230,10 +230,7 @@ def test_a_cluster_that_is_not_there_is_named_without_the_password(monkeypatch: 
 
 def test_the_kafka_endpoint_of_event_hubs_is_a_connection_string() -> None:
     text = "Endpoint=sb://space.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
-    topic = KafkaTopic.__new__(KafkaTopic)
-    topic._settings = KafkaOutput(type="kafka", topic="hub", connection_string=text)
-    topic._id = "id"
-    configuration = topic._configured()
+    configuration = KafkaOutput(type="kafka", topic="hub", connection_string=text).cluster_settings()
     assert configuration["bootstrap.servers"] == "space.servicebus.windows.net:9093"
     assert (configuration["security.protocol"], configuration["sasl.mechanism"]) == ("sasl_ssl", "PLAIN")
     assert (configuration["sasl.username"], configuration["sasl.password"]) == ("$ConnectionString", text)

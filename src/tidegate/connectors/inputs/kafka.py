@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from tidegate.client import ClientError, ConnectionString
+from tidegate.client import ClientError
 from tidegate.client.event import Details
 from tidegate.connectors.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.connectors.inputs.event_hub import Compression
@@ -33,7 +33,8 @@ from tidegate.connectors.inputs.schema_registry import REGISTRY_FORMATS, Registr
 from tidegate.connectors.model.captured import CapturedMessages
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.events import Events, InputLog, PartitionEnd
-from tidegate.connectors.model.section import Public, Secret, SecretOptions
+from tidegate.connectors.model.kafka_cluster import SILENT, KafkaClusterSection, reason_of, refusals
+from tidegate.connectors.model.section import Public, SecretOptions
 from tidegate.engine import DecodingLimits, Format
 from tidegate.engine.decoding.metadata import HUB_COLUMNS
 from tidegate.kafka.value_schemas import SCHEMA_HEADER
@@ -42,7 +43,6 @@ from tidegate.ordering import TICKS_PER_MILLISECOND
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-_EVENT_HUBS_PORT = 9093
 _PUBLIC_OPTIONS = (
     "client.id",
     "client.rack",
@@ -55,29 +55,17 @@ _PUBLIC_OPTIONS = (
 
 
 @INPUTS.register
-class KafkaInput(RegistrySettings):
+class KafkaInput(KafkaClusterSection, RegistrySettings):
     """A topic of Kafka, or an event hub through its Kafka endpoint. A record arrives at its timestamp: when it was
     appended, or when it was made, as the topic's `message.timestamp.type` says."""
 
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("confluent", "redpanda", "topic"), 'write type = "kafka"')
 
     type: Literal["kafka"]
-    bootstrap_servers: Public | None = Field(default=None, description="`host:port`, separated by commas")
-    connection_string: Secret | None = Field(
-        default=None, description="of an Event Hubs namespace, instead of bootstrap_servers and a password"
-    )
     topic: Public = Field(description="the topic; several are separated by commas, and each of their partitions counts")
     consumer_group: Public = Field(
         default="tidegate", description="the group that the job reads as; its positions are in the job's journal"
     )
-    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
-        default="plaintext", description="how the brokers are reached"
-    )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="PLAIN", description="how the job signs in, with sasl_plaintext and sasl_ssl"
-    )
-    username: Public | None = Field(default=None, description="for signing in")
-    password: Secret | None = Field(default=None, description="for signing in")
     format: Annotated[Public, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
     delimiter: Delimiter = ","
     columns: Columns = ()
@@ -93,10 +81,6 @@ class KafkaInput(RegistrySettings):
 
     @model_validator(mode="after")
     def _settings_fit(self) -> KafkaInput:
-        if (self.bootstrap_servers is None) == (self.connection_string is None):
-            raise ValueError("give either 'bootstrap_servers' or 'connection_string', one of the two")
-        if "sasl" in self.security_protocol and (self.username is None or self.password is None):
-            raise ValueError(f"{self.security_protocol} needs 'username' and 'password'")
         if self.schema_registry is not None and self.format not in REGISTRY_FORMATS:
             raise ValueError("schema_registry is for the formats avro, protobuf and json")
         has_registry = self.schema_registry is not None
@@ -114,8 +98,13 @@ class KafkaInput(RegistrySettings):
         if importlib.util.find_spec("confluent_kafka") is None:
             raise InputError("an input from Kafka needs confluent-kafka: pip install 'tidegate[kafka]'")
         topics = tuple(name.strip() for name in self.topic.split(","))
-        settings = tuple(self._configuration().items())
-        source = KafkaSource(settings, self._body_format(opening.limits), self.registry(), opening.retry_s)
+        try:
+            settings = {"group.id": self.consumer_group, **self.cluster_settings(), **self.options}
+        except ClientError as error:
+            raise InputError(str(error)) from error
+        source = KafkaSource(
+            tuple(settings.items()), self._body_format(opening.limits), self.registry(), opening.retry_s
+        )
         return KafkaTopics(source, topics)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
@@ -124,31 +113,6 @@ class KafkaInput(RegistrySettings):
     def _body_format(self, limits: DecodingLimits) -> Format:
         custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)
-
-    def _configuration(self) -> dict[str, Any]:
-        settings: dict[str, Any] = {
-            "group.id": self.consumer_group,
-            "security.protocol": self.security_protocol,
-            **self.options,
-        }
-        if self.connection_string is not None:
-            try:
-                connection = ConnectionString.parse(self.connection_string, self.topic)
-            except ClientError as error:
-                raise InputError(str(error)) from error
-            return {
-                **settings,
-                "bootstrap.servers": f"{connection.host}:{_EVENT_HUBS_PORT}",
-                "security.protocol": "sasl_ssl",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "$ConnectionString",
-                "sasl.password": self.connection_string,
-            }
-        settings["bootstrap.servers"] = self.bootstrap_servers
-        if "sasl" in self.security_protocol:
-            signs_in = {"mechanism": self.sasl_mechanism, "username": self.username, "password": self.password}
-            settings |= {f"sasl.{name}": value for name, value in signs_in.items()}
-        return settings
 
 
 _NUMBERS_OF_A_TOPIC = 100_000
@@ -167,10 +131,6 @@ _CONNECTION_SETTINGS = (
     "socket.",
 )
 _logger = logging.getLogger(__name__)
-# The library writes to standard error otherwise, and all of it again as errors of calls.
-_SILENT = logging.getLogger("tidegate.kafka.input")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 Result = TypeVar("Result")
 
@@ -209,7 +169,7 @@ class KafkaSource:
         configuration = {name: value for name, value in self.settings if name.startswith(_CONNECTION_SETTINGS)}
         ids: dict[str, str | None] = dict.fromkeys(topics)
         try:
-            admin = AdminClient(configuration, logger=_SILENT)
+            admin = AdminClient(configuration, logger=SILENT)
             wanted = TopicCollection(list(topics))
             for topic, answer in admin.describe_topics(wanted, request_timeout=_ANSWER_WITHIN_S).items():
                 topic_id = str(answer.result().topic_id)
@@ -240,7 +200,7 @@ class KafkaSource:
         if note_trouble is not None:
             configuration["error_cb"] = note_trouble
         try:
-            return Consumer(configuration, logger=_SILENT)
+            return Consumer(configuration, logger=SILENT)
         except KafkaException as error:
             raise InputError(f"kafka: {error.args[0].str()}") from error
 
@@ -438,17 +398,15 @@ class KafkaTopics:
         self._consumer.close()
 
     def _ask(self, question: Callable[[], Result]) -> Result:
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
 
         self._trouble = None
         try:
             return question()
         except KafkaException as raised:
-            error: KafkaError = raised.args[0]
             self._consumer.poll(0)  # it calls `_note_trouble`
-            is_vague = error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._FAIL)
             servers = dict(self._source.settings).get("bootstrap.servers")
-            raise _failure(f"kafka at {servers}", (is_vague and self._trouble) or error) from raised
+            raise _failure(f"kafka at {servers}", reason_of(raised.args[0], self._trouble)) from raised
 
     def _note_trouble(self, error: KafkaError) -> None:
         if self._trouble is None or _is_passing(self._trouble):
@@ -466,29 +424,18 @@ def _is_passing(error: KafkaError) -> bool:
     The library reports a broker that dies or starts in many ways, unknown partitions among them. So everything passes
     but a refusal.
     """
-    return error.code() not in _refusals() and not error.fatal()
-
-
-def _refusals() -> frozenset[int]:
     from confluent_kafka import KafkaError
 
-    return frozenset(
-        {
-            KafkaError._AUTHENTICATION,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-            KafkaError.UNSUPPORTED_SASL_MECHANISM,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            KafkaError._INVALID_ARG,
-            KafkaError._AUTO_OFFSET_RESET,
-            KafkaError.OFFSET_OUT_OF_RANGE,
-            KafkaError.UNSUPPORTED_VERSION,
-            KafkaError._UNSUPPORTED_FEATURE,
-            KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-            KafkaError._BAD_MSG,
-        }
-    )
+    of_reading = {
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError._BAD_MSG,
+    }
+    return error.code() not in refusals() | of_reading and not error.fatal()
 
 
 def _text(value: Any) -> str:

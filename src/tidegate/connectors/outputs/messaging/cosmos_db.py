@@ -96,9 +96,9 @@ class CosmosContainer(LaneOutput[CosmosDocument]):
         client = HttpClient(endpoint, {}, _TIMEOUT_S)
         self._resource = f"dbs/{settings.database}/colls/{settings.container}"
         self._id_column = None if settings.document_id is None else settings.document_id.lower()
-        self._name = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).hexdigest()[:16]
+        self._name = identity.digest
         rows = MessageRows(None, identity, opening.shape, key=settings.document_id, drop=opening.drop)
-        super().__init__("cosmosdb", opening.mark, client, rows, settings.parallel_requests, self._deliver)
+        super().__init__("cosmosdb", opening, client, rows, settings.parallel_requests, self._deliver)
         try:
             self._partition_key = self._read_partition_key()
         except BaseException:

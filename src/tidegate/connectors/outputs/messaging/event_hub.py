@@ -13,7 +13,6 @@ partition already has. There are two ways of knowing which:
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import time
 from collections import Counter
@@ -39,7 +38,13 @@ from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedPiece, Enco
 from tidegate.connectors.model.errors import JobError, OutputError
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
+from tidegate.connectors.outputs.messaging.message_rows import (
+    MessageOutput,
+    MessageRows,
+    MessageSettings,
+    RowMessage,
+    row_at,
+)
 from tidegate.connectors.outputs.messaging.system_properties import OF_EVENTS, check_names, system_sections
 from tidegate.connectors.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
@@ -49,7 +54,6 @@ from tidegate.connectors.outputs.output import (
     Output,
     OutputUnavailableError,
     RejectedRow,
-    new_mark,
 )
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
@@ -315,7 +319,6 @@ def publications(
 
 _OUTPUT_PROPERTY = "tidegate-output"
 _NUMBER_PROPERTY = "tidegate-number"
-_SAMPLES = 20
 _READ_EVENTS = 5_000
 # Replies after which to ask again; an out-of-order number is one that an earlier run has sent in the meantime.
 _AGAIN = PASSING_CONDITIONS | {"com.microsoft:out-of-order-sequence", ""}
@@ -352,7 +355,7 @@ class EventHubOutput(MessageSettings):
         return HubOutput(self, opening)
 
 
-class HubOutput:
+class HubOutput(MessageOutput):
     """An event hub; its mark has the number of this output's events and the end of each partition."""
 
     def __init__(self, definition: EventHubOutput, opening: OutputOpening) -> None:
@@ -360,14 +363,14 @@ class HubOutput:
         Raises:
             OutputError: the hub cannot be reached or refuses, or has lost what the journal says it has.
         """
-        identity, mark = opening.identity, opening.mark
+        identity = opening.identity
         try:
             self._connection = ConnectionString.parse(definition.connection_string, definition.event_hub)
         except ClientError as error:
             raise OutputError(f"output '{identity.output}': {error}") from error
         self._identity = identity
         self._group = definition.consumer_group
-        self._rows = MessageRows(
+        rows = MessageRows(
             definition,
             identity,
             opening.shape,
@@ -375,13 +378,12 @@ class HubOutput:
             system=definition.system_property_columns,
             drop=opening.drop,
         )
-        digest = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).digest()
-        self._producer_id = int.from_bytes(digest[:6], "big") | 1
-        self._name = digest[:8].hex()
+        super().__init__("eventhub", opening, rows)
+        self._mark = {"sent": {}, "ends": {}, **self._mark}
+        self._name = identity.digest
+        self._producer_id = int(self._name[:12], 16) | 1
         self._definition = definition
         self._shape = opening.shape
-        self._mark: Mark = {**new_mark("eventhub"), "sent": {}, "ends": {}} if mark is None else dict(mark)
-        self._taken = 0
         self._dealt: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
@@ -449,14 +451,15 @@ class HubOutput:
     def write(self, rows: ResultRows) -> None:
         self._on_hub(self._opened)
         if self._pieces:
-            self._on_hub(self._send)
-        for message in self._rows.messages(rows, self._mark["rows"] + self._taken):
+            self._on_hub(self._send_missing)
+        first = self._next
+        for message in self._rows.messages(rows, first):
             try:
                 event = event_of(message)
                 partition = self._partition_of(event, message.number)
                 check_size(event, self._room, self._progress.get(partition))
             except ValueError as error:
-                row = row_at(rows, message.number - self._mark["rows"] - self._taken)
+                row = row_at(rows, message.number - first)
                 self._rows.reject(kind_of(error), str(error), message.number, message.time, row)
                 continue
             self._dealt[partition] = self._dealt.get(partition, 0) + 1
@@ -493,14 +496,14 @@ class HubOutput:
             OutputError: a row is rejected, and such rows are not to be dropped.
         """
         if self._waiting:
-            self._on_hub(self._send)
+            self._on_hub(self._send_missing)
         try:
             found: list[tuple[EventCounts, EncodedPiece]] = [opened_frame(piece) for piece in rows.pieces]
         except OSError as error:
             raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
         self._elsewhere = rows.elsewhere
         for counts, events in found:
-            number = self._mark["rows"] + self._taken
+            number = self._next
             self._rows.take_rejected([replace(row, row=number + row.row) for row in counts.rejected], counts.dropped)
             for partition, count in zip(self._mark["sent"], counts.by_partition(number), strict=True):
                 self._dealt[partition] += count
@@ -515,15 +518,14 @@ class HubOutput:
         return partitions[partition_for_key(event.key, len(partitions))]
 
     def commit(self) -> Mark:
-        if self._taken:
-            self._on_hub(self._send)
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._mark["sent"] = {partition: self._dealt[partition] for partition in self._mark["sent"]}
-            self._taken, self._rows.dropped = 0, 0
-        return {**self._mark, "sent": dict(self._mark["sent"]), "ends": dict(self._mark["ends"])}
+        mark = super().commit()
+        return {**mark, "sent": dict(mark["sent"]), "ends": dict(mark["ends"])}
 
     def _send(self) -> None:
+        self._on_hub(self._send_missing)
+        self._mark["sent"] = {partition: self._dealt[partition] for partition in self._mark["sent"]}
+
+    def _send_missing(self) -> None:
         """Send what the hub does not have; after a broken connection it may have more than was known."""
         producer = self._opened()
         if self._pieces:
@@ -618,9 +620,6 @@ class HubOutput:
         self._mark["rows"] += more
         self._mark["sent"] = dict(self._stored)
         self._dealt = dict(self._stored)
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
         self._hang_up()

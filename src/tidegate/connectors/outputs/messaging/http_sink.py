@@ -13,7 +13,6 @@ A poison batch is written to a file beside the job's journal, with the answer, b
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -199,10 +198,11 @@ class HttpSink(LaneOutput[HttpBatch]):
         self, client: HttpClient, rows: MessageRows, opening: OutputOpening, settings: HttpSinkSettings
     ) -> None:
         identity = opening.identity
-        name = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).hexdigest()[:16]
         poison = None if opening.folder is None else opening.folder / "poison" / identity.output
-        delivery = HttpDelivery(client, name, attempts=settings.attempts, poison=poison, pace_s=settings.pace_s)
-        super().__init__(settings.kind, opening.mark, client, rows, settings.lanes, delivery.deliver)
+        delivery = HttpDelivery(
+            client, identity.digest, attempts=settings.attempts, poison=poison, pace_s=settings.pace_s
+        )
+        super().__init__(settings.kind, opening, client, rows, settings.lanes, delivery.deliver)
         self._settings = settings
         self._waiting: list[list[HttpRow]] = [[] for _ in range(settings.lanes)]
 

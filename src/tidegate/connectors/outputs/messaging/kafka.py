@@ -13,27 +13,29 @@ none is lost, and those that a killed process had sent since its last commit are
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tidegate.client import ClientError, ConnectionString
+from tidegate.client import ClientError
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.model.section import Public, Secret, SecretOptions
+from tidegate.connectors.model.kafka_cluster import SILENT, KafkaClusterSection, reason_of, refusals
+from tidegate.connectors.model.section import Public, SecretOptions
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.connectors.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
+from tidegate.connectors.outputs.messaging.message_rows import (
+    MessageOutput,
+    MessageRows,
+    MessageSettings,
+    RowMessage,
+    row_at,
+)
 from tidegate.connectors.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
-    Mark,
     Output,
     OutputUnavailableError,
-    RejectedRow,
-    new_mark,
 )
 from tidegate.engine import ResultRows
 from tidegate.hub.placement import partition_for_key
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 
 _ANSWER_WITHIN_S = 20.0
 _READY_WITHIN_S = 5.0
-_EVENT_HUBS_PORT = 9093
 _MESSAGE_OVERHEAD_BYTES = 512  # of a message and of the batch that holds it
 _NO_OFFSET = -1001
 _PUBLIC_OPTIONS = (
@@ -56,39 +57,23 @@ _PUBLIC_OPTIONS = (
     "message.timeout.ms",
     "ssl.ca.location",
 )
-# The library writes to standard error otherwise, and all of it again as errors of calls.
-_SILENT = logging.getLogger("tidegate.kafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 Result = TypeVar("Result")
 
 
 @OUTPUTS.register
-class KafkaOutput(MessageSettings):
+class KafkaOutput(KafkaClusterSection, MessageSettings):
     """A topic of Kafka, or an event hub through its Kafka endpoint: a message for each result."""
 
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("confluent", "redpanda"), 'write type = "kafka"')
 
     type: Literal["kafka"]
-    bootstrap_servers: Public | None = Field(default=None, description="`host:port`, separated by commas")
-    connection_string: Secret | None = Field(
-        default=None, description="of an Event Hubs namespace, instead of bootstrap_servers and a password"
-    )
     topic: Public = Field(description="the topic; it is not created, unless the cluster does so by itself")
     partition_key: Public | None = Field(
         default=None,
         description="the column that becomes the key and decides the partition; without it, results go to partitions "
         "in turn",
     )
-    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
-        default="plaintext", description="how the brokers are reached"
-    )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="PLAIN", description="how the job signs in, with sasl_plaintext and sasl_ssl"
-    )
-    username: Public | None = Field(default=None, description="for signing in")
-    password: Secret | None = Field(default=None, description="for signing in")
     transactions: bool = Field(
         default=True, description="false, for clusters without them: results may be there twice after a kill"
     )
@@ -102,19 +87,11 @@ class KafkaOutput(MessageSettings):
         default_factory=dict, description="further settings of librdkafka, such as `compression.type`"
     )
 
-    @model_validator(mode="after")
-    def _one_address(self) -> KafkaOutput:
-        if (self.bootstrap_servers is None) == (self.connection_string is None):
-            raise ValueError("give either 'bootstrap_servers' or 'connection_string', one of the two")
-        if "sasl" in self.security_protocol and (self.username is None or self.password is None):
-            raise ValueError(f"{self.security_protocol} needs 'username' and 'password'")
-        return self
-
     def open_at(self, opening: OutputOpening) -> Output:
         return KafkaTopic(self, opening)
 
 
-class KafkaTopic:
+class KafkaTopic(MessageOutput):
     """A topic; its mark counts rows."""
 
     def __init__(self, settings: KafkaOutput, opening: OutputOpening) -> None:
@@ -129,47 +106,28 @@ class KafkaTopic:
         self._kafka = confluent_kafka
         self._settings = settings
         self._output = opening.identity.output
-        identity = f"{opening.identity.journal}/{opening.identity.output}"
-        self._id = f"tidegate-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-        self._configuration = self._configured()
-        self._rows = MessageRows(
-            settings, opening.identity, opening.shape, key=settings.partition_key, drop=opening.drop
-        )
-        self._mark: Mark = new_mark("kafka") if opening.mark is None else dict(opening.mark)
+        self._id = f"tidegate-{opening.identity.digest}"
+        try:
+            cluster = settings.cluster_settings()
+        except ClientError as error:
+            raise OutputError(f"output '{self._output}': {error}") from error
+        self._configuration: dict[str, Any] = {
+            **cluster,
+            "message.max.bytes": settings.max_message_bytes,
+            "client.id": self._id,
+            "log_level": 0,
+            "error_cb": self._note_trouble,
+            **settings.options,
+        }
+        rows = MessageRows(settings, opening.identity, opening.shape, key=settings.partition_key, drop=opening.drop)
+        super().__init__("kafka", opening, rows)
         self._held: int = self._mark["rows"]
-        self._taken = 0
         self._waiting: list[RowMessage] = []
         self._partitions = 1
         self._trouble: KafkaError | None = None
         self._failure: KafkaError | None = None
         self._producer: Producer | None = None
         self._on_cluster(self._opened)
-
-    def _configured(self) -> dict[str, Any]:
-        settings = self._settings
-        configuration: dict[str, Any] = {
-            "security.protocol": settings.security_protocol,
-            "bootstrap.servers": settings.bootstrap_servers,
-            "message.max.bytes": settings.max_message_bytes,
-            "client.id": self._id,
-            "log_level": 0,
-            "error_cb": self._note_trouble,
-        }
-        if "sasl" in settings.security_protocol:
-            configuration["sasl.mechanism"] = settings.sasl_mechanism
-            configuration["sasl.username"] = settings.username
-            configuration["sasl.password"] = settings.password
-        if settings.connection_string is not None:
-            try:
-                parsed = ConnectionString.parse(settings.connection_string, settings.topic)
-            except ClientError as error:
-                raise OutputError(f"output '{self._output}': {error}") from error
-            configuration["bootstrap.servers"] = f"{parsed.host}:{_EVENT_HUBS_PORT}"
-            configuration["security.protocol"] = "sasl_ssl"
-            configuration["sasl.mechanism"] = "PLAIN"
-            configuration["sasl.username"] = "$ConnectionString"
-            configuration["sasl.password"] = settings.connection_string
-        return {**configuration, **settings.options}
 
     # The cluster ------------------------------------------------------------------------------------------------------
 
@@ -184,7 +142,7 @@ class KafkaTopic:
             of_producer["transaction.timeout.ms"] = 60_000
         else:
             of_producer |= {"delivery.report.only.error": True, "on_delivery": self._note_failure}
-        self._producer = producer = self._kafka.Producer({**of_producer, **self._configuration}, logger=_SILENT)
+        self._producer = producer = self._kafka.Producer({**of_producer, **self._configuration}, logger=SILENT)
         self._partitions = self._count_partitions(producer)
         if self._settings.transactions:
             producer.init_transactions(_ANSWER_WITHIN_S)
@@ -212,7 +170,7 @@ class KafkaTopic:
         """Return how many rows of this output the topic has, according to the cluster."""
         known: int = self._mark["rows"]
         group = {"group.id": self._id, "enable.auto.commit": False}
-        with contextlib.closing(self._kafka.Consumer({**self._configuration, **group}, logger=_SILENT)) as consumer:
+        with contextlib.closing(self._kafka.Consumer({**self._configuration, **group}, logger=SILENT)) as consumer:
             offset = self._committed_offset(consumer)
         if offset == _NO_OFFSET:
             if known and self._settings.lost_position == "stop":
@@ -257,7 +215,7 @@ class KafkaTopic:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        first = self._mark["rows"] + self._taken
+        first = self._next
         for message in self._rows.messages(rows, first):
             size = len(message.body) + 4 * len(message.key or "") + _MESSAGE_OVERHEAD_BYTES
             if message.properties is not None:
@@ -271,18 +229,14 @@ class KafkaTopic:
             self._waiting.append(message)
         self._taken += len(rows)
 
-    def commit(self) -> Mark:
-        if self._taken:
-            self._on_cluster(self._send)
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._waiting, self._taken, self._rows.dropped = [], 0, 0
-        return dict(self._mark)
-
     def _send(self) -> None:
+        self._on_cluster(self._send_missing)
+        self._waiting = []
+
+    def _send_missing(self) -> None:
         """Send what the topic does not have; after a broken connection it may have more than was known."""
         producer = self._opened()
-        after = self._mark["rows"] + self._taken
+        after = self._next
         if after <= self._held:
             return
         if not self._settings.transactions:
@@ -299,7 +253,7 @@ class KafkaTopic:
 
     def _group(self) -> Any:
         """Return the consumer group, as one without members has it."""
-        nobody = self._kafka.Consumer({**self._configuration, "group.id": self._id}, logger=_SILENT)
+        nobody = self._kafka.Consumer({**self._configuration, "group.id": self._id}, logger=SILENT)
         with contextlib.closing(nobody):
             return nobody.consumer_group_metadata()
 
@@ -339,14 +293,19 @@ class KafkaTopic:
 
     def _raise(self, error: KafkaError) -> NoReturn:
         codes = self._kafka.KafkaError
-        is_vague = error.code() in (codes._TIMED_OUT, codes._TRANSPORT, codes._FAIL, codes._FATAL)
-        trouble = self._trouble if is_vague and self._trouble is not None else error
+        trouble = reason_of(error, self._trouble)
         said = f"{self._place}: {trouble.str()} ({trouble.name()})"
         if trouble.code() in (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH):
             raise OutputError(f"{said}; another run of this job, on a copy of its state folder, is writing to it")
         if trouble.code() in (codes.UNSUPPORTED_VERSION, codes._UNSUPPORTED_FEATURE):
             raise OutputError(f"{said}; if the cluster has no transactions, set transactions = false")
-        if trouble.code() in _refusals(codes):
+        of_writing = {
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            codes.MSG_SIZE_TOO_LARGE,
+            codes.INVALID_CONFIG,
+            codes.POLICY_VIOLATION,
+        }
+        if trouble.code() in refusals() | of_writing:
             raise OutputError(said)
         raise OutputUnavailableError(said)
 
@@ -362,31 +321,10 @@ class KafkaTopic:
         """The number of rows dropped among them is unknown."""
         self._mark["rows"] = self._held
 
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
-
     def close(self) -> None:
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
-
-
-def _refusals(codes: type[KafkaError]) -> frozenset[int]:
-    """Return the codes that another attempt would get again."""
-    return frozenset(
-        {
-            codes._AUTHENTICATION,
-            codes.SASL_AUTHENTICATION_FAILED,
-            codes.TOPIC_AUTHORIZATION_FAILED,
-            codes.GROUP_AUTHORIZATION_FAILED,
-            codes.CLUSTER_AUTHORIZATION_FAILED,
-            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            codes.MSG_SIZE_TOO_LARGE,
-            codes._INVALID_ARG,
-            codes.INVALID_CONFIG,
-            codes.POLICY_VIOLATION,
-        }
-    )
 
 
 def _headers(properties: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
+from tidegate.connectors.outputs.kinds import OutputOpening
 from tidegate.connectors.outputs.messaging.http_client import HttpClient
-from tidegate.connectors.outputs.messaging.message_rows import MessageRows
-from tidegate.connectors.outputs.output import Mark, OutputUnavailableError, RejectedRow, new_mark
+from tidegate.connectors.outputs.messaging.message_rows import MessageOutput, MessageRows
+from tidegate.connectors.outputs.output import OutputUnavailableError
 
 Batch = TypeVar("Batch")
 
@@ -103,8 +104,8 @@ class Lanes(Generic[Batch]):
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-class LaneOutput(Generic[Batch]):
-    """An output that delivers by lanes when it commits; its mark counts rows.
+class LaneOutput(MessageOutput, Generic[Batch]):
+    """An output that delivers by lanes.
 
     What is delivered again after a kill must do no harm, since a receiver cannot tell which rows it holds.
     """
@@ -112,7 +113,7 @@ class LaneOutput(Generic[Batch]):
     def __init__(
         self,
         kind: str,
-        mark: Mark | None,
+        opening: OutputOpening,
         client: HttpClient,
         rows: MessageRows,
         lanes: int,
@@ -120,20 +121,11 @@ class LaneOutput(Generic[Batch]):
     ) -> None:
         """
         Args:
-            kind: the type of the output.
-            mark: of the last commit; None before the first.
             lanes, deliver: see `Lanes`.
         """
+        super().__init__(kind, opening, rows)
         self._client = client
-        self._rows = rows
         self._lanes = Lanes(lanes, deliver)
-        self._mark: Mark = new_mark(kind) if mark is None else dict(mark)
-        self._taken = 0
-
-    @property
-    def _next(self) -> int:
-        """The number of the next row to be written."""
-        return int(self._mark["rows"]) + self._taken
 
     def _fill_lanes(self) -> None:
         """Give the lanes what `write` has kept back."""
@@ -143,23 +135,10 @@ class LaneOutput(Generic[Batch]):
         found: dict[str, Any] = json.loads(row)
         return found
 
-    def commit(self) -> Mark:
-        """Deliver every row; see `Output.commit`."""
-        if self._taken:
-            self._fill_lanes()
-            for row in self._lanes.deliver():
-                self._rows.reject(row.kind, row.message, row.number, row.time, self._refused(row.row))
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._taken = self._rows.dropped = 0
-        return dict(self._mark)
-
-    def continue_after_held_rows(self) -> None:
-        """Rows beyond the mark are unknown."""
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        """Return samples of the rows dropped since the last call."""
-        return self._rows.drain_rejected_rows()
+    def _send(self) -> None:
+        self._fill_lanes()
+        for row in self._lanes.deliver():
+            self._rows.reject(row.kind, row.message, row.number, row.time, self._refused(row.row))
 
     def close(self) -> None:
         """End the threads and connections."""

@@ -1,7 +1,11 @@
-"""Rows as messages: which columns are the body, the partition key, the properties and the system properties."""
+"""Rows as messages: which columns are the body, the partition key, the properties and the system properties.
+
+`MessageOutput` is what outputs that send messages have in common.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +16,7 @@ from pydantic import Field
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public
 from tidegate.connectors.outputs import values
+from tidegate.connectors.outputs.kinds import OutputOpening
 from tidegate.connectors.outputs.messaging.bodies import (
     BodySettings,
     Encoder,
@@ -21,18 +26,19 @@ from tidegate.connectors.outputs.messaging.bodies import (
 )
 from tidegate.connectors.outputs.output import (
     COLUMN_NAME_INVALID,
+    SAMPLES,
     TYPE_CONVERSION_ERROR,
     Identity,
+    Mark,
     RejectedRow,
     example_of,
+    new_mark,
     rejection_error,
 )
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Datetime, Vector
-
-_SAMPLES = 20
 
 
 class MessageSettings(BodySettings):
@@ -112,7 +118,7 @@ class MessageRows:
                 properties, system = (None, None) if records is None else self._split(records[place])
             except ValueError as error:
                 kind = COLUMN_NAME_INVALID if isinstance(error, InvalidNameError) else TYPE_CONVERSION_ERROR
-                self.reject(kind, str(error), number, time, _row(rows, place))
+                self.reject(kind, str(error), number, time, row_at(rows, place))
                 continue
             yield RowMessage(number, time, body, None if keys is None else keys[place], properties, system)
 
@@ -126,7 +132,7 @@ class MessageRows:
         if not self._drop:
             raise rejection_error(rejected, self._identity.output)
         self.dropped += 1
-        self._rejected = [*self._rejected, rejected][:_SAMPLES]
+        self._rejected = [*self._rejected, rejected][:SAMPLES]
 
     def take_rejected(self, rows: Sequence[RejectedRow], dropped: int) -> None:
         """Count rows that executors have rejected; ``rows`` are samples of them.
@@ -137,7 +143,7 @@ class MessageRows:
         if rows and not self._drop:
             raise rejection_error(rows[0], self._identity.output)
         self.dropped += dropped
-        self._rejected = [*self._rejected, *rows][:_SAMPLES]
+        self._rejected = [*self._rejected, *rows][:SAMPLES]
 
     dropped = 0
     """How many rows were dropped since this was last set to 0."""
@@ -192,19 +198,52 @@ class MessageRows:
         return properties or None, system or None
 
 
+class MessageOutput(ABC):
+    """An output that sends what it was given when it commits; its mark counts rows."""
+
+    def __init__(self, kind: str, opening: OutputOpening, rows: MessageRows) -> None:
+        """`kind` is the type of the output."""
+        self._rows = rows
+        self._mark: Mark = new_mark(kind) if opening.mark is None else dict(opening.mark)
+        self._taken = 0
+        """How many rows were written since the last commit."""
+
+    @property
+    def _next(self) -> int:
+        """The number of the next row to be written."""
+        return int(self._mark["rows"]) + self._taken
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Send what was written since the last commit; after OutputUnavailableError it is called again."""
+
+    def commit(self) -> Mark:
+        """Send every row; see `Output.commit`."""
+        if self._taken:
+            self._send()
+            self._mark["rows"] += self._taken
+            self._mark["dropped"] += self._rows.dropped
+            self._taken = self._rows.dropped = 0
+        return dict(self._mark)
+
+    def continue_after_held_rows(self) -> None:
+        """Rows beyond the mark are unknown."""
+        return
+
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        """Return samples of the rows dropped since the last call."""
+        return self._rows.drain_rejected_rows()
+
+
 def _all(rows: ResultRows) -> list[dict[str, Any]]:
     return dicts(rows.names, rows.columns, len(rows), plainly=False)
 
 
-def _row(rows: ResultRows, place: int) -> dict[str, Any]:
+def row_at(rows: ResultRows, place: int) -> dict[str, Any]:
+    """Return one row, as JSON has it."""
     at = np.array([place])
     (row,) = dicts(rows.names, [column.take(at) for column in rows.columns], 1)
     return row
-
-
-def row_at(rows: ResultRows, place: int) -> dict[str, Any]:
-    """Return one row, as JSON has it."""
-    return _row(rows, place)
 
 
 def _as_one_column(rows: ResultRows, records: Sequence[dict[str, Any]]) -> ResultRows:

@@ -21,14 +21,16 @@ from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.messaging.bodies import Body, json_objects
-from tidegate.connectors.outputs.messaging.message_rows import MessageRows, row_at
+from tidegate.connectors.outputs.messaging.message_rows import MessageOutput, MessageRows, row_at
 from tidegate.connectors.outputs.output import (
     REQUIRED_COLUMN_MISSING,
     Mark,
+    MarkLocation,
     Output,
     OutputUnavailableError,
-    RejectedRow,
-    new_mark,
+    StoredMark,
+    check_marks,
+    moved_by_another_run,
 )
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Kind, Vector
@@ -167,7 +169,7 @@ class _Entry:
     content: bytes | Fields
 
 
-class RedisDatabase:
+class RedisDatabase(MessageOutput):
     """A stream or keys; the mark counts rows."""
 
     def __init__(self, settings: RedisOutput, opening: OutputOpening) -> None:
@@ -185,7 +187,7 @@ class RedisDatabase:
         target = settings.key_prefix if settings.stream is None else settings.stream
         self._mark_key = f"tidegate:{opening.identity.job}:{opening.identity.output}:{target}"
         self._is_json = settings.stream is None and settings.value == "json"
-        self._rows = MessageRows(
+        rows = MessageRows(
             None,
             opening.identity,
             opening.shape,
@@ -193,8 +195,7 @@ class RedisDatabase:
             drop=opening.drop,
             encode=json_objects if self._is_json else _no_bodies,
         )
-        self._mark: Mark = new_mark("redis") if opening.mark is None else dict(opening.mark)
-        self._taken = 0
+        super().__init__("redis", opening, rows)
         self._waiting: list[_Entry] = []
         try:
             self._client: Any = redis.Redis.from_url(
@@ -211,14 +212,16 @@ class RedisDatabase:
         except outbound.AddressRefused as error:
             raise OutputError(f"cannot reach Redis: {error}") from None
         self._place = f"Redis at {self._client.get_connection_kwargs().get('host', 'its socket')}"
-        self._held = self._on_server(lambda: self._agreed(is_new=opening.mark is None))
+        marks = f"the key {self._mark_key} of {self._place}"
+        self._location = MarkLocation(self._place, marks, f"delete them and the key {self._mark_key}")
+        self._held = self._on_server(lambda: self._agreed(opening.mark))
 
     # The mark ---------------------------------------------------------------------------------------------------------
 
-    def _stored(self, text: Any) -> dict[str, Any] | None:
-        return None if text is None else dict(json.loads(text))
+    def _stored(self, text: Any) -> StoredMark | None:
+        return None if text is None else StoredMark(**json.loads(text), dropped=0)
 
-    def _agreed(self, *, is_new: bool) -> int:
+    def _agreed(self, mark: Mark | None) -> int:
         """Return how many rows the database has, after checking that this matches the journal."""
         stream = self._settings.stream
         kind = b"none" if stream is None else self._client.type(stream)
@@ -227,28 +230,11 @@ class RedisDatabase:
                 f"{self._place}: the key {stream} holds a {kind.decode()}, not a stream; name another one"
             )
         stored = self._stored(self._client.get(self._mark_key))
-        known: int = self._mark["rows"]
-        if is_new:
-            if stored is not None and stored["rows"]:
-                raise OutputError(
-                    f"{self._place} has {stored['rows']:,} results of output '{self._identity.output}' of job "
-                    f"'{self._identity.job}' that no journal of this job accounts for; restore the journal, or delete "
-                    f"them and the key {self._mark_key} to start over"
-                )
+        check_marks(mark, stored, self._identity, self._location)
+        if mark is None or stored is None:
             self._client.set(self._mark_key, self._mark_text(0))
             return 0
-        if stored is None or stored["journal"] != self._identity.journal:
-            whose = "is gone" if stored is None else "belongs to another journal"
-            raise OutputError(
-                f"{self._place}: the key {self._mark_key} {whose}, so it is unknown which results are there; restore "
-                "the database, or move the journal and the results away to start over"
-            )
-        if stored["rows"] < known:
-            raise OutputError(
-                f"{self._place} has {stored['rows']:,} results of output '{self._identity.output}', but the journal "
-                f"committed {known:,}; restore the database, or move the journal and the results away to start over"
-            )
-        return int(stored["rows"])
+        return stored.rows
 
     def _mark_text(self, rows: int) -> str:
         return json.dumps({"journal": self._identity.journal, "rows": rows})
@@ -256,7 +242,7 @@ class RedisDatabase:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def write(self, rows: ResultRows) -> None:
-        first = self._mark["rows"] + self._taken
+        first = self._next
         fields = None if self._is_json else fields_of(rows)
         self._taken += len(rows)
         if fields is not None and self._settings.key_column is None:
@@ -271,22 +257,18 @@ class RedisDatabase:
             content = message.body if fields is None else fields[message.number - first]
             self._waiting.append(_Entry(message.number, message.key, content))
 
-    def commit(self) -> Mark:
-        if self._taken:
-            self._on_server(self._send)
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._waiting, self._taken, self._rows.dropped = [], 0, 0
-        return dict(self._mark)
-
     def _send(self) -> None:
+        self._on_server(self._write_missing)
+        self._waiting = []
+
+    def _write_missing(self) -> None:
         """Write what the database does not have, in transactions of some thousand rows."""
-        end = self._mark["rows"] + self._taken
+        end = self._next
         # After a reply that was lost, the database may have more than was known.
         stored = self._stored(self._client.get(self._mark_key))
-        if stored is None or stored["journal"] != self._identity.journal or stored["rows"] < self._held:
-            raise self._another_run()
-        self._held = stored["rows"]
+        if stored is None or stored.journal != self._identity.journal or stored.rows < self._held:
+            raise moved_by_another_run(self._identity, self._location)
+        self._held = stored.rows
         waiting = [entry for entry in self._waiting if entry.number >= self._held]
         while self._held < end:
             some, waiting = waiting[:_ROWS_OF_A_TRANSACTION], waiting[_ROWS_OF_A_TRANSACTION:]
@@ -297,8 +279,8 @@ class RedisDatabase:
         with self._client.pipeline(transaction=True) as pipeline:
             pipeline.watch(self._mark_key)
             stored = self._stored(pipeline.get(self._mark_key))
-            if stored != {"journal": self._identity.journal, "rows": self._held}:
-                raise self._another_run()
+            if stored != StoredMark(self._identity.journal, self._held, 0):
+                raise moved_by_another_run(self._identity, self._location)
             pipeline.multi()
             for entry in entries:
                 self._add(pipeline, entry)
@@ -306,7 +288,7 @@ class RedisDatabase:
             try:
                 pipeline.execute()
             except self._errors.WatchError:
-                raise self._another_run() from None
+                raise moved_by_another_run(self._identity, self._location) from None
         self._held = after
 
     def _add(self, pipeline: Any, entry: _Entry) -> None:
@@ -332,12 +314,6 @@ class RedisDatabase:
         limit = () if settings.max_length is None else ("MAXLEN", "~", settings.max_length)
         return tuple(map(word, (settings.stream, *limit, "*")))
 
-    def _another_run(self) -> OutputError:
-        return OutputError(
-            f"{self._place}: the key {self._mark_key} was changed by another run of this job, on a copy of its state "
-            "folder; only one may continue"
-        )
-
     # The server -------------------------------------------------------------------------------------------------------
 
     def _on_server(self, work: Callable[[], Result]) -> Result:
@@ -354,9 +330,6 @@ class RedisDatabase:
     def continue_after_held_rows(self) -> None:
         """The number of rows dropped among them is unknown."""
         self._mark["rows"] = self._held
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
         self._client.close()

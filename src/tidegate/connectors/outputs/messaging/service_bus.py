@@ -8,7 +8,6 @@ is longer than the time from a kill to the restart. Without duplicate detection,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, TypeVar
 
@@ -24,16 +23,19 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public, Secret
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.connectors.outputs.messaging.bodies import content_type_of
-from tidegate.connectors.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
+from tidegate.connectors.outputs.messaging.message_rows import (
+    MessageOutput,
+    MessageRows,
+    MessageSettings,
+    RowMessage,
+    row_at,
+)
 from tidegate.connectors.outputs.messaging.system_properties import OF_MESSAGES, check_names, system_sections
 from tidegate.connectors.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
     TYPE_CONVERSION_ERROR,
-    Mark,
     Output,
     OutputUnavailableError,
-    RejectedRow,
-    new_mark,
 )
 from tidegate.engine import ResultRows
 
@@ -94,7 +96,7 @@ class ServiceBusOutput(MessageSettings):
         return ServiceBusEntity(self, opening)
 
 
-class ServiceBusEntity:
+class ServiceBusEntity(MessageOutput):
     """A queue or topic; its mark counts rows."""
 
     def __init__(self, settings: ServiceBusOutput, opening: OutputOpening) -> None:
@@ -109,12 +111,11 @@ class ServiceBusEntity:
             raise OutputError(f"output '{identity.output}': {error}") from error
         self._settings = settings
         self._content_type = Symbol(content_type_of(settings))
-        self._name = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).hexdigest()[:16]
-        self._rows = MessageRows(
+        self._name = identity.digest
+        rows = MessageRows(
             settings, identity, opening.shape, system=settings.system_property_columns, drop=opening.drop
         )
-        self._mark: Mark = new_mark("servicebus") if opening.mark is None else dict(opening.mark)
-        self._taken = 0
+        super().__init__("servicebus", opening, rows)
         self._waiting: list[bytes] = []
         self._sources: list[tuple[int, int, bytes]] = []  # of each waiting message: number, time, beginning of its body
         self._accepted: set[int] = set()
@@ -130,7 +131,7 @@ class ServiceBusEntity:
 
     def write(self, rows: ResultRows) -> None:
         room = self._on_broker(self._opened).max_message_bytes
-        first = self._mark["rows"] + self._taken
+        first = self._next
         for message in self._rows.messages(rows, first):
             try:
                 encoded = self._encoded(message)
@@ -167,16 +168,11 @@ class ServiceBusEntity:
             )
         )
 
-    def commit(self) -> Mark:
-        if self._taken:
-            refusals = self._on_broker(lambda: self._opened().send(self._waiting, self._accepted))
-            for refusal in refusals:
-                self._accept_refusal(refusal)
-            self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._rows.dropped
-            self._taken, self._rows.dropped = 0, 0
-            self._waiting, self._sources, self._accepted = [], [], set()
-        return dict(self._mark)
+    def _send(self) -> None:
+        refusals = self._on_broker(lambda: self._opened().send(self._waiting, self._accepted))
+        for refusal in refusals:
+            self._accept_refusal(refusal)
+        self._waiting, self._sources, self._accepted = [], [], set()
 
     def _accept_refusal(self, refusal: Refusal) -> None:
         """Count a message that the broker rejects for good, unless it already has it."""
@@ -205,12 +201,6 @@ class ServiceBusEntity:
         except ClientError as error:
             self.close()
             raise OutputError(str(error)) from error
-
-    def continue_after_held_rows(self) -> None:
-        """Rows beyond the mark are unknown."""
-
-    def drain_rejected_rows(self) -> list[RejectedRow]:
-        return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
         if self._sender is not None:

@@ -371,7 +371,7 @@ class StorageTable(LaneOutput[Sequence[Entity]]):
         self._batch_size = settings.batch_size
         keys = {"partition key": settings.partition_key, "row key": settings.row_key}
         rows = MessageRows(None, identity, opening.shape, system=keys, drop=opening.drop)
-        super().__init__("tablestorage", opening.mark, client, rows, settings.parallel_requests, self._deliver)
+        super().__init__("tablestorage", opening, client, rows, settings.parallel_requests, self._deliver)
         removed = frozenset(name.lower() for name in settings.columns_to_remove)
         self._columns = EntityColumns(settings.partition_key.lower(), settings.row_key.lower(), removed)
         self._open: dict[str, _Transaction] = {}
