@@ -132,10 +132,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/send",
         "cli/tail",
     ),
-    "tests/client/test_connection_string.py": (
-        "client/hub_client",
-        "client/publisher",
-    ),
+    "tests/client/test_connection_string.py": ("client/hub_client",),
     "tests/engine/aggregates/test_ranges.py": ("engine/aggregates/aggregation",),
     "tests/engine/aggregates/test_states.py": ("engine/values/conversions",),
     "tests/engine/decoding/test_formats.py": (

@@ -12,7 +12,7 @@ from tidegate.client.connection_string import (
 )
 from tidegate.client.event import Delivery, Details
 from tidegate.client.hub_client import HubClient, HubPartition, HubTopicAddress
-from tidegate.client.publisher import Publisher
+from tidegate.client.producer import Publisher
 
 __all__ = [
     "BusyError",

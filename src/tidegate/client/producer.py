@@ -117,7 +117,53 @@ class OutgoingEvent:
     system: Properties | None = None
 
 
-class Producer(HubClient):
+class BatchSender(HubClient):
+    """What clients that send batches of events share: what the hub has not answered yet, and what it refused."""
+
+    def __init__(self, connection: ConnectionString) -> None:
+        self._partitions: dict[str, Link] = {}
+        self._unanswered: dict[Link, int] = {}
+        self._refusal: tuple[str, str] | None = None
+        super().__init__(connection)
+
+    def _send(self, link: Link, batch: bytes) -> None:
+        """Send a batch, as soon as the hub lets it."""
+        self._wait(lambda: link.sendable > 0 or self._lost(link), "credit")
+        self._check(link)
+        sent = len(link.send_deliveries([batch], message_format=BATCH_FORMAT, settled=False))
+        self._unanswered[link] = self._unanswered.get(link, 0) + sent
+
+    def _wait_for_answers(self) -> None:
+        """Wait until the hub has all that was sent. Raises RefusedError."""
+        self._wait(self._answered, "acknowledgement")
+        unanswered, self._unanswered = self._unanswered, {}
+        for link in unanswered:
+            self._check(link)
+
+    def _answered(self) -> bool:
+        return not any(self._unanswered.values()) or any(map(self._lost, self._unanswered))
+
+    def _lost(self, link: Link) -> bool:
+        return self._refusal is not None or link in self._refused
+
+    def _check(self, link: Link) -> None:
+        if self._refusal is not None:
+            raise RefusedError(*self._refusal)
+        if link in self._refused:
+            raise RefusedError(self._refused[link], "")
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Disposition) and event.link in self._unanswered:
+            self._unanswered[event.link] -= event.last - event.first + 1
+            if not isinstance(event.state, Accepted):
+                error: Any = event.state.error if isinstance(event.state, Rejected) else None
+                condition = "" if error is None else str(error.condition)
+                self._refusal = (self._reason(error, "did not take the events"), condition)
+            return
+        super()._take(event)
+
+
+class Producer(BatchSender):
     """A connection that publishes to the partitions of one hub, opened and closed like a `HubClient`."""
 
     def __init__(self, connection: ConnectionString) -> None:
@@ -126,10 +172,7 @@ class Producer(HubClient):
         Raises:
             ClientError: the hub cannot be reached or refuses.
         """
-        self._partitions: dict[str, Link] = {}
         self._progress: dict[str, ProducerProgress] = {}
-        self._unanswered: dict[Link, int] = {}
-        self._refusal: tuple[str, str] | None = None
         super().__init__(connection)
 
     def open_partition(self, partition: str, producer_id: int | None = None, known: int = 0) -> ProducerProgress | None:
@@ -198,12 +241,11 @@ class Producer(HubClient):
 
     def room(self, partition: str) -> int:
         """Return the largest size of an encoded event in bytes."""
-        size = self._partitions[partition].max_message_size
-        return int(size or _DEFAULT_BATCH_BYTES) - _BATCH_OVERHEAD_BYTES - _SECTION_OVERHEAD_BYTES
+        return self.batch_room(partition) - _SECTION_OVERHEAD_BYTES
 
     def batch_room(self, partition: str) -> int:
         """Return the largest size of a batch in bytes, with the head of each event's data section."""
-        return self.room(partition) + _SECTION_OVERHEAD_BYTES
+        return _batch_room(self._partitions[partition])
 
     def encoded(self, partition: str, event: OutgoingEvent, number: int) -> bytes:
         """Return an event encoded for publishing; ``number`` counts the producer's events in the partition from 1."""
@@ -216,37 +258,19 @@ class Producer(HubClient):
             RefusedError: The hub refuses a batch; no later events of its partition were sent.
             ClientError: The connection breaks; events of this call may or may not be stored.
         """
-        self.publish_batches({partition: self._batches(partition, some) for partition, some in events.items()})
+        self.publish_batches(
+            {partition: _batches(some, self.batch_room(partition)) for partition, some in events.items()}
+        )
 
     def publish_batches(self, batches: Mapping[str, Sequence[bytes]]) -> None:
         """Publish batches, each a data section for every event; otherwise like `publish_to_partitions`."""
         waiting = {partition: [*some] for partition, some in batches.items() if some}
         while waiting:
-            self._unanswered = {}
             for partition in list(waiting):
-                link = self._partitions[partition]
-                self._wait_for_credit(link)
-                self._unanswered[link] = len(
-                    link.send_deliveries([waiting[partition].pop(0)], message_format=BATCH_FORMAT, settled=False)
-                )
+                self._send(self._partitions[partition], waiting[partition].pop(0))
                 if not waiting[partition]:
                     del waiting[partition]
-            self._wait(self._answered, "acknowledgement")
-            for link in self._unanswered:
-                self._check(link)
-
-    def _batches(self, partition: str, events: Sequence[bytes]) -> list[bytes]:
-        room = self.batch_room(partition)
-        batches: list[list[bytes]] = []
-        size = room
-        for event in events:
-            needed = len(event) + _SECTION_OVERHEAD_BYTES
-            if size + needed > room:
-                batches.append([])
-                size = 0
-            batches[-1].append(event)
-            size += needed
-        return [encode_message(Message(body_kind="data", body=batch)) for batch in batches]
+            self._wait_for_answers()
 
     def _attach_to(self, partition: str, properties: Mapping[str, Any]) -> Link:
         self._sign_in()
@@ -259,31 +283,56 @@ class Producer(HubClient):
         self._attach(link)
         return link
 
-    def _wait_for_credit(self, link: Link) -> None:
-        self._wait(lambda: link.sendable > 0 or self._lost(link), "credit")
-        self._check(link)
 
-    def _answered(self) -> bool:
-        return not any(self._unanswered.values()) or any(map(self._lost, self._unanswered))
+class Publisher(BatchSender):
+    """A connection that publishes to one event hub, opened and closed like a `HubClient`."""
 
-    def _lost(self, link: Link) -> bool:
-        return self._refusal is not None or link in self._refused
+    def publish(self, bodies: Sequence[bytes], *, partition: str | None = None, key: str | None = None) -> None:
+        """Publish events in order, and return when the hub has acknowledged them all.
 
-    def _check(self, link: Link) -> None:
-        if self._refusal is not None:
-            raise RefusedError(*self._refusal)
-        if link in self._refused:
-            raise RefusedError(self._refused[link], "")
+        Args:
+            partition: the partition they go to; None leaves it to the hub.
+            key: the partition key: events of one key go to one partition.
 
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Disposition) and event.link in self._unanswered:
-            self._unanswered[event.link] -= event.last - event.first + 1
-            if not isinstance(event.state, Accepted):
-                error: Any = event.state.error if isinstance(event.state, Rejected) else None
-                condition = "" if error is None else str(error.condition)
-                self._refusal = (self._reason(error, "did not take the events"), condition)
-            return
-        super()._take(event)
+        Raises:
+            PublishError: The hub refuses, or an event is larger than it allows.
+            ClientError: The connection breaks; events of the last call may or may not be stored.
+        """
+        hub = self._to.entity_path
+        target = hub if partition is None else f"{hub}/Partitions/{partition}"
+        link = self._partitions.get(target)
+        if link is None:
+            self._sign_in()
+            link = self._session.attach_sender(f"tidegate-send-{next(self._numbers)}", target)
+            self._attach(link)
+            self._partitions[target] = link
+        events = [encoded_event(OutgoingEvent(body, key), None, 0) for body in bodies]
+        room = _batch_room(link)
+        for event in events:
+            if len(event) + _SECTION_OVERHEAD_BYTES > room:
+                said = f"an event of {len(event):,} bytes is larger than the {room:,} bytes that the hub takes"
+                raise PublishError(said)
+        for batch in _batches(events, room, None if key is None else {_PARTITION_KEY: key}):
+            self._send(link, batch)
+        self._wait_for_answers()
+
+
+def _batch_room(link: Link) -> int:
+    return int(link.max_message_size or _DEFAULT_BATCH_BYTES) - _BATCH_OVERHEAD_BYTES
+
+
+def _batches(events: Sequence[bytes], room: int, annotations: Mapping[str, Any] | None = None) -> list[bytes]:
+    """Return events as messages of at most so many bytes, each a data section for every event."""
+    batches: list[list[bytes]] = []
+    size = room
+    for event in events:
+        needed = len(event) + _SECTION_OVERHEAD_BYTES
+        if size + needed > room:
+            batches.append([])
+            size = 0
+        batches[-1].append(event)
+        size += needed
+    return [encode_message(Message(message_annotations=annotations, body_kind="data", body=batch)) for batch in batches]
 
 
 def encoded_event(event: OutgoingEvent, progress: ProducerProgress | None, number: int) -> bytes:

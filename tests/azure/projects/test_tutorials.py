@@ -23,8 +23,7 @@ from tests.job.logs import runner_of
 from tests.job.test_kills import events_of
 from tidegate.azure.projects.live import load_project
 from tidegate.azure.projects.reading import read_project
-from tidegate.client import ConnectionString
-from tidegate.client.publisher import Publisher
+from tidegate.client import ConnectionString, Publisher
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import run_job
 from tidegate.job.config.overrides import parse_override
