@@ -399,7 +399,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
     ),
     "workers": ("server", "server/kafka", "server/context", "hub", "hub/config", "kafka", "log"),
-    "service": ("durable_files", "retrying"),
+    "service": ("durable_files", "outbound", "retrying"),
     "service/worker": (
         "outbound",
         "service",

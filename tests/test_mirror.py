@@ -37,6 +37,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/resource",
         "service/supervised_job",
     ),
+    "tests/portal/jobs/test_workbench_client.py": ("service/questions",),
     "tests/service/test_processes.py": (
         "service/channel",
         "service/worker/process",

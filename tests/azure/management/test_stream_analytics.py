@@ -17,7 +17,7 @@ from tests.azure.management.conftest import GROUP, KEY, Api
 from tests.azure.management.test_routes import NAMED
 from tests.patience import eventually
 from tests.service.launchers import FakeLauncher
-from tidegate.azure.management.stream_analytics.engine_questions import ENGINE
+from tidegate.azure.management.stream_analytics.engine_questions import SHARED
 from tidegate.azure.management.stream_analytics.store import error_policy_of
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.server import Server
@@ -458,10 +458,10 @@ def test_a_query_is_compiled_in_a_process_of_its_own(api: Api, monkeypatch: pyte
     )
     query = f"WITH s0 AS (SELECT a FROM tolls), {steps} SELECT a INTO results FROM s40"
     assert api.ok("POST", COMPILE, {"query": query})["errors"] == []
-    process = ENGINE.pid
+    process = SHARED.pid
     assert process not in (None, os.getpid())
     assert api.ok("POST", COMPILE, {"query": "SELECT 1"})["errors"]
-    assert ENGINE.pid == process
+    assert SHARED.pid == process
 
 
 def _not_here(*_arguments: Any, **_options: Any) -> None:

@@ -25,9 +25,10 @@ from tidegate.azure.management.stream_analytics.background import (
     Background,
     OperationResult,
 )
-from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked
+from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, asked
 from tidegate.azure.management.stream_analytics.trials import checked_uri, read_blob, within, write_blob
 from tidegate.server import Server
+from tidegate.service.questions import ProblemKind
 
 pytestmark = pytest.mark.slow
 

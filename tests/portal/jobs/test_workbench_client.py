@@ -11,6 +11,7 @@ from tests.patience import PATIENCE_S
 from tidegate.hub.errors import ArgumentError, ServerBusy
 from tidegate.portal.jobs import workbench_client
 from tidegate.portal.jobs.workbench_client import EngineMissing, WorkbenchClient
+from tidegate.service import questions
 
 ECHO = """
 import json, sys, time
@@ -18,7 +19,7 @@ for line in sys.stdin:
     question = json.loads(line)
     if question["ask"] == "sleep": time.sleep(60)
     if question["ask"] == "die": sys.exit(1)
-    answer = {"problem": "no"} if question["ask"] == "refuse" else {"answer": question}
+    answer = {"problem": "no", "kind": "input"} if question["ask"] == "refuse" else {"answer": question}
     print(json.dumps(answer), flush=True)
 """
 
@@ -29,7 +30,7 @@ def echo(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("echo")
     (folder / "tidegate_echo.py").write_text(ECHO, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(workbench_client, "_MODULE", "tidegate_echo")
+    monkeypatch.setattr(questions, "_MODULE", "tidegate_echo")
 
 
 def run(story: Callable[[WorkbenchClient], Awaitable[None]], **settings: float) -> None:
@@ -38,8 +39,7 @@ def run(story: Callable[[WorkbenchClient], Awaitable[None]], **settings: float) 
         try:
             await story(client)
         finally:
-            client.end()
-            await asyncio.sleep(0.05)  # the loop notices that the process has ended
+            await client.close()
 
     asyncio.run(told())
 
@@ -67,7 +67,7 @@ def test_a_process_that_does_not_answer_is_replaced(ask: str) -> None:
         with pytest.raises(ServerBusy):
             await client.ask(ask)
         # A process may take longer than that to start.
-        client._timeout_s = PATIENCE_S
+        client._workbench._timeout_s = PATIENCE_S
         assert (await client.ask("echo", number=2))["number"] == 2
 
     run(story, timeout_s=1.0)
@@ -98,7 +98,7 @@ def test_an_idle_process_ends() -> None:
 def test_closing_waits_until_the_process_has_ended() -> None:
     async def story(client: WorkbenchClient) -> None:
         await client.ask("echo")
-        process = client._process
+        process = client._workbench._process
         assert process is not None
         await client.close()
         assert process.returncode is not None

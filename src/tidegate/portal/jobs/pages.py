@@ -40,11 +40,12 @@ from tidegate.portal.jobs.descriptions import (
 )
 from tidegate.portal.jobs.history import RANGES, partition_series, query_changes, series
 from tidegate.portal.jobs.sections import INPUT_TITLES, OUTPUT_TITLES, TITLES, SectionRoutes
-from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
+from tidegate.portal.jobs.workbench_client import WorkbenchClient
 from tidegate.portal.web.handling import Act, Desk, Load, integer_of, tags_of, text_of
 from tidegate.portal.web.rendering import JSON_SUFFIX
 from tidegate.portal.web.sessions import Visitor, VisitorRole
 from tidegate.service import JobResource, Jobs, JobState
+from tidegate.service.questions import engine_is_installed
 
 JOB = "/jobs/{job}"
 LOG_LINES = 200

@@ -31,7 +31,7 @@ from tidegate.azure.management.stream_analytics.document import (
     with_part,
     without_part,
 )
-from tidegate.azure.management.stream_analytics.engine_questions import ENGINE, reach
+from tidegate.azure.management.stream_analytics.engine_questions import ask, reach
 from tidegate.azure.management.stream_analytics.store import JOBS, KIND, PROVIDER, JobStore, serving
 from tidegate.service import JobResource
 
@@ -122,7 +122,7 @@ class JobParts:
                 {"properties": {}, kind: [former]}, self._store.hubs.connection_string, self._store.output_folder
             )
             section = made[kind][former["name"]]
-            ENGINE.ask({"ask": "section", "kind": kind, "name": former["name"], "settings": section, "load": True})
+            ask({"ask": "section", "kind": kind, "name": former["name"], "settings": section, "load": True})
             if kind != "functions":
                 with self._store.hubs.address_policy().in_force():
                     reach(section, is_input=kind == "inputs")

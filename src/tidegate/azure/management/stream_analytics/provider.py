@@ -20,13 +20,14 @@ from tidegate.azure.management.access.requests import (
 )
 from tidegate.azure.management.manager.resource_groups import ResourceGroups
 from tidegate.azure.management.manager.resource_manager import ResourceKind
-from tidegate.azure.management.stream_analytics.engine_questions import ENGINE, NoAnswer, ProblemKind
+from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, ask
 from tidegate.azure.management.stream_analytics.job_file import job_file_of, with_kept_secrets
 from tidegate.azure.management.stream_analytics.jobs import JobPayload, StreamingJobs
 from tidegate.azure.management.stream_analytics.parts import JOB_PATH, JobParts
 from tidegate.azure.management.stream_analytics.store import JOBS, PROVIDER, JobStore, LocalHubs, serving
 from tidegate.azure.management.stream_analytics.trials import Trials
 from tidegate.service import Jobs
+from tidegate.service.questions import ProblemKind
 
 MOST_LINES = 5000
 _DEFAULT_LINES = 200
@@ -124,7 +125,7 @@ def _compile(request: ArmRequest) -> ArmAnswer:
     if functions is not None:
         definition["functions"] = {one.name: {"aggregate": "aggregate" in one.type.lower()} for one in functions}
     try:
-        found = ENGINE.ask({"ask": "compile", "definition": definition, "is_complete": True})
+        found = ask({"ask": "compile", "definition": definition, "is_complete": True})
     except NoAnswer as error:
         if error.kind is ProblemKind.RUNTIME:
             raise bad_request(str(error)) from None

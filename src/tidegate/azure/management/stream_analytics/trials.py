@@ -29,9 +29,10 @@ from tidegate.azure.management.access.requests import (
 )
 from tidegate.azure.management.stream_analytics.background import LOCATION, Background, OperationResult
 from tidegate.azure.management.stream_analytics.document import parts_of, read_part
-from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked, reach
+from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, asked, reach
 from tidegate.azure.management.stream_analytics.jobs import JobPayload, document_of
 from tidegate.azure.management.stream_analytics.store import LocalHubs, serving
+from tidegate.service.questions import ProblemKind
 
 MAX_BYTES = 64 << 20
 _TIMEOUT_S = 30.0
@@ -330,7 +331,7 @@ def _status_of(kind: ProblemKind) -> str:
             return "RuntimeError"
         case ProblemKind.TIMEOUT:
             return "Timeout"
-        case ProblemKind.UNKNOWN:
+        case ProblemKind.UNKNOWN | ProblemKind.BUSY:
             return "UnknownError"
         case _:
             assert_never(kind)
