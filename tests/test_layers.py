@@ -230,6 +230,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "job/functions",
         "job/runtime",
         "connectors/inputs",
+        "connectors/outputs",
         "job/config",
         "connectors/model",
         "engine",

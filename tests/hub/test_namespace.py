@@ -111,6 +111,12 @@ def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path: Path) 
     namespace.close()
 
 
+def test_a_missing_consumer_group_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    hub = open_namespace(tmp_path, CONFIG).event_hub("tolls")
+    with pytest.raises(NotFound, match=r"no consumer group 'nobody'; create it, or read in one .*: \$Default, cg1"):
+        hub.consumer_group("nobody")
+
+
 def test_consumer_groups_come_and_go(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path, CONFIG.model_copy(update={"throughput_units": 1}))
     for number in range(19):

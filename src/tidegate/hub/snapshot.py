@@ -20,6 +20,7 @@ from tidegate.hub.errors import entity_not_found
 
 FILE_NAME = "namespace.json"
 _ADVICE = "restore it from a backup"
+_SHOWN_GROUPS = 5
 
 
 class RuleState(BaseModel):
@@ -139,8 +140,12 @@ class HubDefinition:
         for group in self.config.consumer_groups:
             if group.lower() == name.lower():
                 return group
-        hub = self.config.name
-        raise entity_not_found(f"{hub}/ConsumerGroups/{name}", f"the event hub {hub} has no consumer group {name!r}")
+        hub, known = self.config.name, sorted(self.config.consumer_groups)
+        listed = ", ".join(known[:_SHOWN_GROUPS]) + (", …" if len(known) > _SHOWN_GROUPS else "")
+        raise entity_not_found(
+            f"{hub}/ConsumerGroups/{name}",
+            f"the event hub {hub} has no consumer group {name!r}; create it, or read in one that it has: {listed}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,6 +346,23 @@ def test_rows_of_an_output_without_a_counterpart_go_to_a_file(
     assert section == {"type": "file", "path": str(arm_server.data_dir.absolute() / "arm/outputs/tolls/bi.jsonl")}
 
 
+@pytest.mark.parametrize("kind", ["inputs", "outputs", "functions"])
+def test_what_does_not_exist_cannot_be_tried(api: Api, job: Any, kind: str) -> None:
+    answer = api.call("POST", f"{JOB}/{kind}/unsaved/test")
+    assert (answer.status, answer.code) == (404, "ResourceNotFound")
+    assert f"streamingjobs/{kind}/unsaved" in str(answer.json)
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_misspelled_property_of_a_job_is_refused(api: Api, job: Any, method: str) -> None:
+    answer = api.call(method, JOB, {"location": "here", "properties": {"eventsOutOfOrderPolcy": "Drop"}})
+    assert answer.status == 400
+    assert "did you mean eventsOutOfOrderPolicy?" in str(answer.json)
+    # what a client has read, it may send back; and later versions of the API may have more
+    read = api.ok("GET", f"{JOB}")["properties"]
+    api.ok("PATCH", JOB, {"properties": {**read, "somethingNew": 1}})
+
+
 @pytest.mark.slow
 def test_whether_an_input_or_output_can_be_reached(api: Api, job: Any) -> None:
     assert api.ok("POST", f"{JOB}/inputs/tolls/test") == {"status": "TestSucceeded"}

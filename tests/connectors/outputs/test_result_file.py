@@ -13,11 +13,14 @@ import pytest
 from tests.connectors.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_rows
 from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows
-from tidegate.connectors.model.errors import OutputError
+from tidegate.connectors.model.errors import JobError, OutputError
+from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.console import ConsoleOutput
 from tidegate.connectors.outputs.files import result_file
 from tidegate.connectors.outputs.files.result_file import FileOutput, encode_lines
+from tidegate.connectors.outputs.kinds import shared_files
+from tidegate.connectors.outputs.sinks import Sinks, SinkSettings
 from tidegate.connectors.outputs.tables.sqlite import SqliteOutput
 
 IDENTITY = Identity("job", "out", "journal")
@@ -87,6 +90,17 @@ def test_a_file_has_one_output_at_a_time(tmp_path: Path) -> None:
     mark = first.commit()
     first.close()
     opened(tmp_path / "rows.jsonl", mark).close()
+
+
+def test_two_outputs_of_a_job_with_one_file_are_named(tmp_path: Path) -> None:
+    names = {"first": "rows.jsonl", "other": "others.jsonl", "second": "folder/../rows.jsonl"}
+    sections = {name: FileOutput(type="file", path=tmp_path / path) for name, path in names.items()}
+    problem = "the output first writes .*rows.jsonl too; name another file"
+    assert list(shared_files(sections)) == ["second"]
+    settings = SinkSettings("job", "journal", sections, dict.fromkeys(names))
+    with pytest.raises(JobError, match=f"output 'second': {problem}"):
+        Sinks.open(settings, {}, RetryPolicy(0))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_shorter_than_its_mark_has_lost_results(tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ def test_nothing_is_wrong_with_a_job_that_is_fine() -> None:
     assert definition is not None
 
 
+def test_two_outputs_that_write_one_file() -> None:
+    other = '[outputs.others]\ntype = "file"\npath = "./results.jsonl"\n'
+    job = JOB.replace("second, 5)\n", "second, 5)\nSELECT booth INTO others FROM tolls\n") + other
+    (finding,) = check(job)
+    assert (finding.line, finding.severity, finding.code) == (19, "error", "output")
+    assert finding.message.startswith("the output results writes ")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [

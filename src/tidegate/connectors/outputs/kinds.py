@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +44,10 @@ class OutputSection(KindSection):
             OutputError: it cannot be written, or what it holds does not fit the mark.
         """
 
+    def own_file(self) -> Path | None:
+        """Return the file that no other output may write; None if it writes no such file."""
+        return None
+
     def encoder(self) -> Encoder | None:
         """Return what turns rows into the bytes that the output appends; None if it needs the rows themselves.
 
@@ -53,6 +58,17 @@ class OutputSection(KindSection):
 
 OUTPUTS: Kinds[OutputSection] = Kinds("an output", __package__, "tidegate.outputs")
 """Every kind of output."""
+
+
+def shared_files(sections: Mapping[str, OutputSection]) -> dict[str, str]:
+    """Return what is wrong with outputs that name the file of an output before them, by their names."""
+    owners: dict[Path, str] = {}
+    wrong = {}
+    for name, section in sections.items():
+        path = section.own_file()
+        if path is not None and (owner := owners.setdefault(path.resolve(), name)) != name:
+            wrong[name] = f"the output {owner} writes {path} too; name another file"
+    return wrong
 
 
 def open_output(section: OutputSection, opening: OutputOpening) -> Output:

@@ -13,7 +13,7 @@ from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
 from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs.console import ConsoleOutput
-from tidegate.connectors.outputs.kinds import OutputOpening, OutputSection, open_output
+from tidegate.connectors.outputs.kinds import OutputOpening, OutputSection, open_output, shared_files
 from tidegate.connectors.outputs.output import ChoosesEncoder, Identity, Mark, Output
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
@@ -100,6 +100,8 @@ class Sinks:
                 f"the job has outputs the query never writes: {', '.join(sorted(unused))}; "
                 f"the query writes {', '.join(settings.shapes)}"
             )
+        for name, problem in shared_files(settings.sections).items():
+            raise JobError(f"output '{name}': {problem}")
         opened: dict[str, Output] = {}
         encoders: dict[str, Callable[[], Encoder | None]] = {}
         try:

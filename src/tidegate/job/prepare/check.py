@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from tidegate.connectors.inputs.kinds import reference_names
 from tidegate.connectors.inputs.reference import ReferenceInput, References
 from tidegate.connectors.model.errors import FunctionError, InputError, JobError
+from tidegate.connectors.outputs.kinds import shared_files
 from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
@@ -151,6 +152,8 @@ class _JobFile:
         if definition is not None:
             self._check_ordering(definition)
             self._check_reference_data(definition)
+            for name, problem in shared_files(definition.outputs).items():
+                self._at(("outputs", name, "path"), "output", problem)
             if query is not None:
                 self._check_names(definition, query)
                 self._check_side_outputs(definition, query, functions or {})

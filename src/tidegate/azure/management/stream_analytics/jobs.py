@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -66,6 +67,23 @@ _KEPT_PROPERTIES = (
     "cluster",
     "externals",
 )
+_SHOWN_PROPERTIES = (
+    "jobId",
+    "provisioningState",
+    "jobState",
+    "createdDate",
+    "lastOutputEventTime",
+    "etag",
+    "jobStateReason",
+    "jobStateSince",
+    "changedDate",
+    "startedDate",
+    "streamingUnits",
+    "restarts",
+    "process",
+    "placement",
+)
+"""What clients send back of a job that they have read, though only the service sets it."""
 _DEFAULTS = {
     "sku": {"name": "Standard"},
     "jobType": "Cloud",
@@ -145,7 +163,7 @@ class StreamingJobs:
         return self._answer(request, self._store.job(request), 200)
 
     def _put(self, request: ArmRequest) -> ArmAnswer:
-        payload = read_payload(JobPayload, request.body)
+        payload = _read_job(request)
         file = job_file_of(request, payload.properties)
         if file is not None:
             return self._put_file(request, payload, file)
@@ -157,7 +175,7 @@ class StreamingJobs:
         return self._answer(request, self._store.create(request, document), 201)
 
     def _patch(self, request: ArmRequest) -> ArmAnswer:
-        payload = read_payload(JobPayload, request.body)
+        payload = _read_job(request)
         job = self._store.job(request)
         file = job_file_of(request, payload.properties)
         if file is not None or (not is_described(job.arm) and is_about_units(payload.properties)):
@@ -306,6 +324,23 @@ def _policy(job: JobResource) -> dict[str, Any]:
         "outputErrorPolicy": error_policy_of(job.definition),
         "compatibilityLevel": job.definition.get("compatibility_level", "1.2"),
     }
+
+
+def _read_job(request: ArmRequest) -> JobPayload:
+    """Return a job as a client sends it. Raises ArmError, also for a property whose name is probably misspelled.
+
+    Other properties that are not known here are ignored: later versions of the API may have them.
+    """
+    payload = read_payload(JobPayload, request.body)
+    names = {name.lower(): name for name in (*_KEPT_PROPERTIES, *_SHOWN_PROPERTIES, *_EXPANDABLE_NAMES.split(", "))}
+    for key in payload.properties:
+        near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.85)
+        if near and key.lower() not in names:
+            raise bad_request(
+                f"properties.{key[:100]}: a streaming job has no such property; did you mean {names[near[0]]}?",
+                target=f"properties.{key[:100]}",
+            )
+    return payload
 
 
 def document_of(payload: JobPayload, former: Mapping[str, Any], *, is_patch: bool) -> dict[str, Any]:

@@ -113,9 +113,10 @@ class JobParts:
         from tidegate.azure.management.stream_analytics.job_file import definition_of_document
 
         job, name = self._store.job(request), request.names["part"]
+        former = part_named(self._store.jobs.document(job.name).arm, kind, name)
+        if former is None and not request.body:
+            raise resource_not_found(f"{KIND}/{kind}", name, request.group)
         try:
-            document = self._store.jobs.document(job.name).arm
-            former = part_named(document, kind, name)
             if request.body or former is None:
                 former = read_part(kind, name, request.body, former, is_patch=former is not None)
             made = definition_of_document(

@@ -114,6 +114,9 @@ class FileOutput(OutputSection):
         """The delimiter between the fields of a line of CSV."""
         return DELIMITERS[self.csv_delimiter]
 
+    def own_file(self) -> Path:
+        return self.path
+
     def open_at(self, opening: OutputOpening) -> Output:
         return ResultFile(self, opening)
 
