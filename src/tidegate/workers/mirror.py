@@ -166,20 +166,9 @@ class SharedPartition(Partition):
     """One partition, whose log the store writes."""
 
     def __init__(self, hub_name: str, partition_id: str, owner: PartitionOwner, log: LogMirror) -> None:
-        super().__init__(hub_name, partition_id, log, SharedProducers(owner))
+        super().__init__(hub_name, partition_id, log, SharedProducers(owner), partial(SharedSlots, owner))
         self.mirror = log
         self.ingress = SharedIngress(owner.partition)
-        self._owner = owner
-        self._slots: dict[str, SharedSlots] = {}
-        self._slots_lock = threading.Lock()
-
-    def reader_slots(self, consumer_group: str) -> ReaderSlots:
-        """Return the reader slots of a consumer group."""
-        group = consumer_group.lower()
-        with self._slots_lock:
-            if group not in self._slots:
-                self._slots[group] = SharedSlots(self._owner, group)
-            return self._slots[group]
 
 
 class SharedThroughput(Throughput):
