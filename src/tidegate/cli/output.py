@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,17 @@ output_option: Callable[[Any], Any] = click.option(
     show_default=True,
     help="A table for people, or JSON.",
 )
+
+
+def confirm(question: str) -> None:
+    """Ask before something is deleted. Raises click.ClickException without consent, and where nobody can be asked."""
+    try:
+        if not click.confirm(question):
+            raise click.ClickException("nothing was deleted")
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("there is no terminal to ask for confirmation: add --yes") from None
 
 
 def show(answer: Any, output: str) -> None:

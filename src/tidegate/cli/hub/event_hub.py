@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from tidegate.cli.capture_options import capture_settings, own_capture_options
 from tidegate.cli.management import NamespaceClient
-from tidegate.cli.output import output_option, show
+from tidegate.cli.output import confirm, output_option, show
 
 RETENTION_TIME = click.IntRange(1, 2160)
 _FOR_EVER = -1
@@ -137,18 +136,9 @@ def delete(client: NamespaceClient, name: str, yes: bool) -> None:
     Example:
       tidegate hub eventhub delete orders --yes
     """
-    if not yes and not _confirmed(f"Delete the event hub {name} with all its events?"):
-        raise click.ClickException("nothing was deleted")
+    if not yes:
+        confirm(f"Delete the event hub {name} with all its events?")
     client.delete("eventhubs", name)
-
-
-def _confirmed(question: str) -> bool:
-    try:
-        return click.confirm(question)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError("there is no terminal to ask for confirmation: add --yes") from None
 
 
 def _properties(

@@ -22,7 +22,7 @@ from tidegate.cli.management import (
     connection_options,
     path_of,
 )
-from tidegate.cli.output import output_option
+from tidegate.cli.output import confirm, output_option
 from tidegate.cli.output import show as show_resource
 from tidegate.service import JobState, StartMode
 
@@ -381,12 +381,7 @@ def delete(jobs: JobsClient, name: str, yes: bool) -> None:
       tidegate job delete tolls --yes
     """
     if not yes:
-        try:
-            click.confirm(f"Delete the job {name} with its state and its log?", abort=True)
-        except click.Abort:
-            if sys.stdin.isatty():
-                raise
-            raise click.UsageError("there is no terminal to ask for confirmation: add --yes") from None
+        confirm(f"Delete the job {name} with its state and its log?")
     jobs.delete(name)
 
 

@@ -90,12 +90,7 @@ class JobStore:
 
     def create(self, request: ArmRequest, document: Document) -> JobResource:
         """Create a job in the request's place. Raises ArmError, ServiceError."""
-        name = request.names["job"]
-        job = self.jobs.create(name, self._document(name, JobDocument(), document))
-        self.resource_groups.put_record(
-            key_of(name), ResourceRecord(group=self.resource_groups.group_key(request.group))
-        )
-        return job
+        return self.create_from_file(request, self._document(request.names["job"], JobDocument(), document))
 
     def placed(self, request: ArmRequest, job: JobResource) -> ArmRequest:
         """Return a request for a whole subscription as one for the group that a job is in."""
