@@ -162,6 +162,20 @@ def test_a_definition_is_checked_without_running_it(tmp_path: Path) -> None:
         assert not (tmp_path / "files" / "crash.state").exists()
 
 
+def test_what_a_job_would_wait_for_is_nothing_wrong_with_its_definition(tmp_path: Path) -> None:
+    with Jobs(tmp_path / "service") as jobs:
+        query = "SELECT i.k, t.name INTO large FROM i JOIN t ON i.k = t.k"
+        definition = dict(document(tmp_path / "files", query).definition)
+        definition["inputs"] = {**definition["inputs"], "t": {"type": "reference", "path": str(tmp_path / "t.json")}}
+        definition["outputs"] = {"large": definition["outputs"]["large"]}
+        assert jobs.check("job", definition) == []
+        jobs.create("job", JobDocument(definition))
+        jobs.start("job")
+        waiting = jobs.wait("job", {JobState.DEGRADED, JobState.FAILED}, PATIENCE_S)
+        assert str(waiting.reason).startswith(f"reference data 't': there is no file {tmp_path / 't.json'}")
+        assert waiting.state is JobState.DEGRADED
+
+
 def test_the_death_of_the_fork_server_is_survived(tmp_path: Path) -> None:
     launcher = ForkingLauncher()
     with Jobs(tmp_path / "service", launcher=lambda: launcher) as jobs:

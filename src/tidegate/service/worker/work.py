@@ -116,6 +116,8 @@ def problems_of(content: Mapping[str, Any]) -> list[str]:
             f"line {one.line}, column {one.column}: {one.message}{f'; {one.hint}' if one.hint else ''}"
             for one in error.diagnostics
         ] or [str(error)]
+    except UnavailableError:
+        return []  # such as reference data whose file is not there yet: the job waits for it
     except JobError as error:
         return [str(error)]
     return []
