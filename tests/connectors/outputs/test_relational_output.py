@@ -249,6 +249,24 @@ def test_a_user_who_may_not_create_tables_writes_through_the_driver(place: Place
     output.close()
 
 
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("there", "wrong", "reason"),
+    [
+        ("//.*@", "//nobody@", 'role "nobody" does not exist'),
+        (r"/postgres\?", "/nowhere?", 'database "nowhere" does not exist'),
+    ],
+)
+def test_a_server_that_refuses_the_connection_is_not_waited_for(
+    place: Place, there: str, wrong: str, reason: str
+) -> None:
+    where = re.sub(there, wrong, place.where)
+    section = PostgresqlOutput(type="postgresql", connection_string=where, table="t")
+    with pytest.raises(OutputError, match=reason) as refused:
+        open_output(section, OutputOpening(IDENTITY, None, ANY))
+    assert not isinstance(refused.value, OutputUnavailableError)
+
+
 def test_a_table_with_a_column_of_the_name_of_a_staging_tables_is_written_through_the_driver(place: Place) -> None:
     place.run("CREATE TABLE t (id bigint, v varchar(9), tidegate_row bigint)")
     output = place.opened(shape=NAMED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -41,6 +42,10 @@ _KINDS = {
 # Transient classes of SQLSTATE: connections, resources, operator intervention, system errors, a standby, a deadlock.
 _AWAY_CLASSES = ("08", "53", "57", "58", "40")
 _READ_ONLY = "25006"
+# What only a person can mend. libpq passes on the text of a server that refuses a connection, but not its SQLSTATE.
+_REFUSED = re.compile(
+    r"FATAL: +(?:.*authentication failed|no pg_hba\.conf entry|(?:role|database) .* does not exist|permission denied)"
+)
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
        a.attgenerated = '' AND a.attidentity <> 'a'
@@ -207,7 +212,11 @@ class PostgresqlTable(StagingTable):
         if not isinstance(error, self._psycopg.Error):
             return message, isinstance(error, OSError)
         state = error.sqlstate or ""
-        lost = not state and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
+        lost = (
+            not state
+            and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
+            and not _REFUSED.search(str(error))
+        )
         return message, lost or state.startswith(_AWAY_CLASSES) or state == _READ_ONLY
 
     def rejection_of(self, error: Exception) -> str | None:
