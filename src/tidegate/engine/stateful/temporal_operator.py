@@ -69,11 +69,30 @@ class _Running:
 
 
 def _evaluator(call: plan.TemporalCall) -> AnalyticCall:
+    call = _of_passing_rows(call)
     if is_aggregate(call.function):
         return _Running(call)
     if call.function in ANALYTICS:
         return ANALYTICS[call.function].evaluator(call)
     raise LookupError(f"no function of the rows before is called {call.function}")
+
+
+def _of_passing_rows(call: plan.TemporalCall) -> plan.TemporalCall:
+    """Return a call that computes its arguments of rows that pass WHEN alone: others are not lost if these fail."""
+    when = call.when
+    if when is None:
+        return call
+
+    def guarded(value: plan.Expr) -> plan.Expr:
+        if isinstance(value, (plan.Row, plan.Literal)):
+            return value
+        return plan.Call("case", (when, value, plan.Literal(None)))
+
+    return replace(
+        call,
+        args=tuple(map(guarded, call.args)),
+        order_by=tuple(replace(order, expr=guarded(order.expr)) for order in call.order_by),
+    )
 
 
 class _Memory:
