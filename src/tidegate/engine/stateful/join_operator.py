@@ -24,7 +24,15 @@ from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Columns, Frame, MissingColumns
 from tidegate.engine.expressions.relations import Failures, columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.stateful.joins import Bound, JoinKeys, Reach, meet, unmatched_delay, unmatched_times
+from tidegate.engine.stateful.joins import (
+    Bound,
+    JoinKeys,
+    Reach,
+    keys_of_side,
+    meet,
+    unmatched_delay,
+    unmatched_times,
+)
 from tidegate.engine.substreams.watermarks import Part, Waiting, Watermark, less, until
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.ordering import END_OF_TIME, NO_TIME
@@ -261,7 +269,7 @@ class JoinOperator:
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
         """Return the rows with their keys; a row whose key fails is lost."""
-        keys = tuple(evaluate(pair[side], frame) for pair in self.relation.keys)
+        keys = keys_of_side(self.relation, side, frame)
         fine = failures.without(frame, keys)
         frame = replace(frame, keys=(), aggregates=keys, window_ids=None, rows=None)
         if fine is not None:

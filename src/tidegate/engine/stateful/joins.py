@@ -35,6 +35,10 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.engine.expressions.evaluation import evaluate
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.relations import columns_of
+from tidegate.engine.functions.operators import is_true
 from tidegate.engine.values.conversions import parse_number, truth
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.grouping import group, ranges, unified
@@ -42,6 +46,33 @@ from tidegate.engine.values.json_lines import texts_of
 from tidegate.engine.values.sequences import Sequences, stretches
 from tidegate.engine.values.vectors import Failure, Int64Array, Kind, Vector
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, NO_TIME
+from tidegate.sql.plan import nodes as plan
+from tidegate.sql.plan.walking import sources_in
+
+
+def keys_of_side(relation: plan.Join, side: int, frame: Frame) -> tuple[Vector, ...]:
+    """Return the keys of the rows of one side, 0 for the left one.
+
+    A key that fails is NULL where the rest of ON excludes the row: the row has no match, whatever its key.
+    """
+    keys = tuple(evaluate(pair[side], frame) for pair in relation.keys)
+    if not any(Kind.ERROR in key.present() for key in keys):
+        return keys
+    may_match = np.ones(len(frame), dtype=np.bool_)
+    for condition in _conditions_of_side(relation, side):
+        true = evaluate(condition, frame)
+        may_match &= is_true(true) | true.is_kind(Kind.ERROR)
+    return tuple(key.with_kinds(np.where(may_match, key.kinds, np.uint8(Kind.NULL))) for key in keys)
+
+
+def _conditions_of_side(relation: plan.Join, side: int) -> list[plan.Expr]:
+    rest = relation.residual
+    conditions = (
+        rest.args if isinstance(rest, plan.Call) and rest.function == "and" else () if rest is None else (rest,)
+    )
+    right = columns_of(relation.right).keys()
+    reads = [(condition, sources_in(condition)) for condition in conditions]
+    return [each for each, read in reads if read and (read <= right if side else not read & right)]
 
 
 @dataclass(frozen=True, slots=True)

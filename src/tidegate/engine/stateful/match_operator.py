@@ -68,7 +68,7 @@ class MatchOperator:
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
         """Return rows with their keys, the definitions that depend on them alone, and the values that calls need."""
         keys = tuple(evaluate(key, frame) for key in self.relation.partition_by)
-        values = tuple(evaluate(value, frame) for _, value in self._remembered)
+        values = tuple(self._value(self.relation.calls[index], frame) for index, _ in self._remembered)
         fine = failures.without(frame, [*keys, *values])
         if fine is not None:
             places = np.flatnonzero(fine)
@@ -78,6 +78,15 @@ class MatchOperator:
         sources = frame.sources if self._together else {}
         held = Frame(frame.times, sources, keys, (*tests, *values), order=frame.order, ties=frame.ties)
         return held if len(held) else None
+
+    def _value(self, call: plan.MatchCall, frame: Frame) -> Vector:
+        """Return the value of a call; of a row that cannot be of its variable, NULL instead of a failure."""
+        assert call.value is not None
+        values = evaluate(call.value, frame)
+        condition = next((condition for name, condition in self._alone if name == call.variable), None)
+        if condition is None or Kind.ERROR not in values.present():
+            return values
+        return values.with_kinds(np.where(is_true(evaluate(condition, frame)), values.kinds, np.uint8(Kind.NULL)))
 
     def absorb(self, state: MatchState, side: int, payload: Frame) -> None:
         """Add rows to the state."""

@@ -19,7 +19,7 @@ from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Columns, FieldColumns, Frame, MissingColumns
 from tidegate.engine.expressions.relations import Evaluation, Failures, columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.stateful.joins import JoinKeys, meet_always
+from tidegate.engine.stateful.joins import JoinKeys, keys_of_side, meet_always
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.ordering import NO_TIME
 from tidegate.sql.plan import nodes as plan
@@ -70,8 +70,7 @@ class ReferenceTables:
 
     def join(self, relation: plan.Join, left: Frame, failures: Failures) -> Frame | None:
         """Return the rows of a join with reference data, in the order of the left rows; None if there are none."""
-        keys = [evaluate(one, left) for one, _ in relation.keys]
-        fine = failures.without(left, keys)
+        fine = failures.without(left, keys_of_side(relation, 0, left))
         if fine is not None:
             left = left.take(np.flatnonzero(fine))
         epochs = np.searchsorted(self._epochs, left.times, side="right") - 1
