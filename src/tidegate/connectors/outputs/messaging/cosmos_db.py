@@ -98,7 +98,7 @@ class CosmosContainer(LaneOutput[CosmosDocument]):
         self._id_column = None if settings.document_id is None else settings.document_id.lower()
         self._name = identity.digest
         rows = MessageRows(None, identity, opening.shape, key=settings.document_id, drop=opening.drop)
-        super().__init__("cosmosdb", opening, client, rows, settings.parallel_requests, self._deliver)
+        super().__init__("cosmosdb", opening, client, rows, settings.parallel_requests)
         try:
             self._partition_key = self._read_partition_key()
         except BaseException:
@@ -127,7 +127,7 @@ class CosmosContainer(LaneOutput[CosmosDocument]):
 
     def write(self, rows: ResultRows) -> None:
         for document, key in self._documents(rows):
-            self._lanes.add(self._lanes.lane_of(key, document.number), document)
+            self._pending[self._lane_of(key, document.number)].append(document)
         self._taken += len(rows)
 
     def _documents(self, rows: ResultRows) -> Iterator[tuple[CosmosDocument, str]]:
@@ -149,7 +149,7 @@ class CosmosContainer(LaneOutput[CosmosDocument]):
             yield CosmosDocument(message.number, message.time, _ascii(partition_key), body), key
 
     def _deliver(self, document: CosmosDocument) -> BatchOutcome[CosmosDocument]:
-        """Write a document, waiting where the account asks for it; see `Lanes`."""
+        """Write a document, waiting where the account asks for it."""
         headers = {"x-ms-documentdb-is-upsert": "True"}
         if self._partition_key:
             headers["x-ms-documentdb-partitionkey"] = document.partition_key

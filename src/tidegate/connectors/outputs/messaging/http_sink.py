@@ -17,9 +17,8 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tidegate.connectors.outputs.kinds import OutputOpening
@@ -49,99 +48,6 @@ class HttpRow:
 
 
 HttpBatch = Sequence[HttpRow]
-
-
-class HttpDelivery:
-    """Delivers batches to one receiver."""
-
-    def __init__(
-        self,
-        client: HttpClient,
-        name: str,
-        *,
-        attempts: int,
-        poison: Path | None,
-        pace_s: float = 0.0,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """
-        Args:
-            name: identifies the output and its journal; part of each request, so that a receiver can tell repetitions.
-            attempts: how often a batch is sent that is answered with 500.
-            poison: the folder for poison batches; None to keep none.
-            pace_s: the shortest time between two requests.
-        """
-        self._client = client
-        self._name = name
-        self._attempts = attempts
-        self._poison = poison
-        self._pace_s = pace_s
-        self._sleep = sleep
-        self._failures: Counter[int] = Counter()
-        self._not_before_s = 0.0
-        self.largest_count: int | None = None
-        """The largest batch that the receiver has not found too large, once it has found one."""
-
-    def deliver(self, batch: HttpBatch) -> BatchOutcome[HttpBatch]:
-        """Send a batch; see `Lanes`."""
-        if self.largest_count is not None and len(batch) > self.largest_count:
-            size = self.largest_count
-            return BatchOutcome([batch[first : first + size] for first in range(0, len(batch), size)])
-        self._wait()
-        body = b"[%b]" % b",".join(row.body for row in batch)
-        reply = self._client.post(body, self._headers(batch))
-        if reply.is_success:
-            return BatchOutcome()
-        if reply.status == _TOO_LARGE:
-            return self._halved(batch)
-        said = f"{self._client.place} answered {reply.status}{f': {reply.text}' if reply.text else ''}"
-        if reply.status in _LATER or reply.status == _FAILED:
-            self._failures[batch[0].number] += 1
-            if reply.status in _LATER or self._failures[batch[0].number] < self._attempts:
-                self._not_before_s = time.monotonic() + reply.retry_after_s()
-                raise OutputUnavailableError(said)
-        kept = self._keep(batch, reply)
-        return BatchOutcome(
-            refused=[RefusedRow(row.number, row.time, TYPE_CONVERSION_ERROR, said + kept, row.body) for row in batch]
-        )
-
-    def _wait(self) -> None:
-        now = time.monotonic()
-        start = max(now, self._not_before_s)
-        self._not_before_s = start + self._pace_s
-        if start > now:
-            self._sleep(start - now)
-
-    def _headers(self, batch: HttpBatch) -> Mapping[str, str]:
-        return {"Tidegate-Output": self._name, "Tidegate-Rows": ranges_of([row.number for row in batch])}
-
-    def _halved(self, batch: HttpBatch) -> BatchOutcome[HttpBatch]:
-        if len(batch) == 1:
-            (row,) = batch
-            said = f"{self._client.place} finds a result of {len(row.body):,} bytes too large (413)"
-            return BatchOutcome(refused=[RefusedRow(row.number, row.time, RECORD_EXCEEDED_SIZE_LIMIT, said, row.body)])
-        middle = len(batch) // 2
-        self.largest_count = min(self.largest_count or middle, middle)
-        return BatchOutcome([batch[:middle], batch[middle:]])
-
-    def _keep(self, batch: HttpBatch, reply: Reply) -> str:
-        """Write a poison batch to a file, and return where it is, for people."""
-        if self._poison is None:
-            return ""
-        content = {
-            "rows": f"{batch[0].number}-{batch[-1].number}",
-            "answer": {"status": reply.status, "body": reply.body[:10_000].decode(errors="replace")},
-            "batch": [json.loads(row.body) for row in batch],
-        }
-        path = self._poison / f"{batch[0].number}-{batch[-1].number}.json"
-        beside = path.with_suffix(".new")
-        try:
-            self._poison.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-            os.replace(beside, path)
-        except OSError as error:
-            raise OutputUnavailableError(f"cannot write the poison batch {path}: {error.strerror}") from error
-        return f"; the batch is in {path}"
 
 
 def batches_of(rows: Sequence[HttpRow], most_rows: int, most_bytes: int) -> Iterator[HttpBatch]:
@@ -197,28 +103,89 @@ class HttpSink(LaneOutput[HttpBatch]):
     def __init__(
         self, client: HttpClient, rows: MessageRows, opening: OutputOpening, settings: HttpSinkSettings
     ) -> None:
-        identity = opening.identity
-        poison = None if opening.folder is None else opening.folder / "poison" / identity.output
-        delivery = HttpDelivery(
-            client, identity.digest, attempts=settings.attempts, poison=poison, pace_s=settings.pace_s
-        )
-        super().__init__(settings.kind, opening, client, rows, settings.lanes, delivery.deliver)
+        super().__init__(settings.kind, opening, client, rows, settings.lanes)
         self._settings = settings
+        self._name = opening.identity.digest
+        """Part of each request, so that a receiver can tell repetitions."""
+        self._poison = None if opening.folder is None else opening.folder / "poison" / opening.identity.output
         self._waiting: list[list[HttpRow]] = [[] for _ in range(settings.lanes)]
+        self._failures: Counter[int] = Counter()
+        self._not_before_s = 0.0
+        self._largest_count: int | None = None
+        """The largest batch that the receiver has not found too large, once it has found one."""
 
     def write(self, rows: ResultRows) -> None:
         most = self._settings.rows
         for message in self._rows.messages(rows, self._next):
             # Without a key, whole batches go to lanes in turn.
-            lane = self._lanes.lane_of(message.key, message.number // most)
+            lane = self._lane_of(message.key, message.number // most)
             self._waiting[lane].append(HttpRow(message.number, message.time, message.body))
         self._taken += len(rows)
 
     def _fill_lanes(self) -> None:
         for lane, waiting in enumerate(self._waiting):
-            for batch in batches_of(waiting, self._settings.rows, self._settings.size):
-                self._lanes.add(lane, batch)
+            self._pending[lane].extend(batches_of(waiting, self._settings.rows, self._settings.size))
             waiting.clear()
 
     def _refused(self, row: bytes) -> dict[str, Any]:
         return {"row": row.decode()}
+
+    def _deliver(self, batch: HttpBatch) -> BatchOutcome[HttpBatch]:
+        if self._largest_count is not None and len(batch) > self._largest_count:
+            size = self._largest_count
+            return BatchOutcome([batch[first : first + size] for first in range(0, len(batch), size)])
+        self._wait()
+        body = b"[%b]" % b",".join(row.body for row in batch)
+        reply = self._client.post(body, self._headers(batch))
+        if reply.is_success:
+            return BatchOutcome()
+        if reply.status == _TOO_LARGE:
+            return self._halved(batch)
+        said = f"{self._client.place} answered {reply.status}{f': {reply.text}' if reply.text else ''}"
+        if reply.status in _LATER or reply.status == _FAILED:
+            self._failures[batch[0].number] += 1
+            if reply.status in _LATER or self._failures[batch[0].number] < self._settings.attempts:
+                self._not_before_s = time.monotonic() + reply.retry_after_s()
+                raise OutputUnavailableError(said)
+        kept = self._keep(batch, reply)
+        return BatchOutcome(
+            refused=[RefusedRow(row.number, row.time, TYPE_CONVERSION_ERROR, said + kept, row.body) for row in batch]
+        )
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        start = max(now, self._not_before_s)
+        self._not_before_s = start + self._settings.pace_s
+        if start > now:
+            time.sleep(start - now)
+
+    def _headers(self, batch: HttpBatch) -> Mapping[str, str]:
+        return {"Tidegate-Output": self._name, "Tidegate-Rows": ranges_of([row.number for row in batch])}
+
+    def _halved(self, batch: HttpBatch) -> BatchOutcome[HttpBatch]:
+        if len(batch) == 1:
+            (row,) = batch
+            said = f"{self._client.place} finds a result of {len(row.body):,} bytes too large (413)"
+            return BatchOutcome(refused=[RefusedRow(row.number, row.time, RECORD_EXCEEDED_SIZE_LIMIT, said, row.body)])
+        middle = len(batch) // 2
+        self._largest_count = min(self._largest_count or middle, middle)
+        return BatchOutcome([batch[:middle], batch[middle:]])
+
+    def _keep(self, batch: HttpBatch, reply: Reply) -> str:
+        """Write a poison batch to a file, and return where it is, for people."""
+        if self._poison is None:
+            return ""
+        content = {
+            "rows": f"{batch[0].number}-{batch[-1].number}",
+            "answer": {"status": reply.status, "body": reply.body[:10_000].decode(errors="replace")},
+            "batch": [json.loads(row.body) for row in batch],
+        }
+        path = self._poison / f"{batch[0].number}-{batch[-1].number}.json"
+        beside = path.with_suffix(".new")
+        try:
+            self._poison.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+            os.replace(beside, path)
+        except OSError as error:
+            raise OutputUnavailableError(f"cannot write the poison batch {path}: {error.strerror}") from error
+        return f"; the batch is in {path}"

@@ -7,8 +7,9 @@ others finish theirs; the next attempt delivers what is left. Nothing that was d
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -41,69 +42,6 @@ class BatchOutcome(Generic[Batch]):
     refused: Sequence[RefusedRow] = ()
 
 
-class Lanes(Generic[Batch]):
-    """Batches by lane."""
-
-    def __init__(self, count: int, deliver: Callable[[Batch], BatchOutcome[Batch]]) -> None:
-        """
-        Args:
-            deliver: sends a batch; called by as many threads as there are lanes. It raises OutputUnavailableError if
-                the same batch may be delivered later.
-        """
-        self._deliver = deliver
-        self._pending: list[deque[Batch]] = [deque() for _ in range(count)]
-        self._refused: list[list[RefusedRow]] = [[] for _ in range(count)]
-        self._pool = ThreadPoolExecutor(count, "tidegate-lane") if count > 1 else None
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._pending)
-
-    def lane_of(self, key: str | None, number: int) -> int:
-        """Return the lane for rows of a key, or for the row with a number if there is no key."""
-        return (number if key is None else crc32(key.encode())) % self.count
-
-    def add(self, lane: int, batch: Batch) -> None:
-        """Add a batch to the end of a lane."""
-        self._pending[lane].append(batch)
-
-    def deliver(self) -> list[RefusedRow]:
-        """Deliver every batch, and return the rows that were refused for good, in their order.
-
-        Raises:
-            OutputUnavailableError: a batch cannot be delivered now; a later call tries again.
-        """
-        busy = [lane for lane, pending in enumerate(self._pending) if pending]
-        if self._pool is None or len(busy) == 1:
-            troubles = [self._run(lane) for lane in busy]
-        else:
-            troubles = list(self._pool.map(self._run, busy))
-        trouble = next((one for one in troubles if one is not None), None)
-        if trouble is not None:
-            raise trouble
-        refused = [row for of_lane in self._refused for row in of_lane]
-        self._refused = [[] for _ in self._pending]
-        return sorted(refused, key=lambda row: row.number)
-
-    def _run(self, lane: int) -> OutputUnavailableError | None:
-        pending = self._pending[lane]
-        try:
-            while pending:
-                outcome = self._deliver(pending[0])
-                pending.popleft()
-                pending.extendleft(reversed(outcome.instead))
-                self._refused[lane] += outcome.refused
-        except OutputUnavailableError as error:
-            return error
-        return None
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-
 class LaneOutput(MessageOutput, Generic[Batch]):
     """An output that delivers by lanes.
 
@@ -117,15 +55,25 @@ class LaneOutput(MessageOutput, Generic[Batch]):
         client: HttpClient,
         rows: MessageRows,
         lanes: int,
-        deliver: Callable[[Batch], BatchOutcome[Batch]],
     ) -> None:
-        """
-        Args:
-            lanes, deliver: see `Lanes`.
-        """
+        """`lanes` says how many there are."""
         super().__init__(kind, opening, rows)
         self._client = client
-        self._lanes = Lanes(lanes, deliver)
+        self._pending: list[deque[Batch]] = [deque() for _ in range(lanes)]
+        self._refusals: list[list[RefusedRow]] = [[] for _ in range(lanes)]
+        self._pool = ThreadPoolExecutor(lanes, "tidegate-lane") if lanes > 1 else None
+
+    @abstractmethod
+    def _deliver(self, batch: Batch) -> BatchOutcome[Batch]:
+        """Send a batch; called by as many threads as there are lanes.
+
+        Raises:
+            OutputUnavailableError: the same batch may be delivered later.
+        """
+
+    def _lane_of(self, key: str | None, number: int) -> int:
+        """Return the lane for rows of a key, or for the row with a number if there is no key."""
+        return (number if key is None else crc32(key.encode())) % len(self._pending)
 
     def _fill_lanes(self) -> None:
         """Give the lanes what `write` has kept back."""
@@ -136,11 +84,35 @@ class LaneOutput(MessageOutput, Generic[Batch]):
         return found
 
     def _send(self) -> None:
+        """Deliver every batch; a later call delivers those that could not be delivered now."""
         self._fill_lanes()
-        for row in self._lanes.deliver():
+        busy = [lane for lane, pending in enumerate(self._pending) if pending]
+        if self._pool is None or len(busy) == 1:
+            troubles = [self._run(lane) for lane in busy]
+        else:
+            troubles = list(self._pool.map(self._run, busy))
+        trouble = next((one for one in troubles if one is not None), None)
+        if trouble is not None:
+            raise trouble
+        refused = [row for of_lane in self._refusals for row in of_lane]
+        self._refusals = [[] for _ in self._pending]
+        for row in sorted(refused, key=lambda row: row.number):
             self._rows.reject(row.kind, row.message, row.number, row.time, self._refused(row.row))
+
+    def _run(self, lane: int) -> OutputUnavailableError | None:
+        pending = self._pending[lane]
+        try:
+            while pending:
+                outcome = self._deliver(pending[0])
+                pending.popleft()
+                pending.extendleft(reversed(outcome.instead))
+                self._refusals[lane] += outcome.refused
+        except OutputUnavailableError as error:
+            return error
+        return None
 
     def close(self) -> None:
         """End the threads and connections."""
-        self._lanes.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()

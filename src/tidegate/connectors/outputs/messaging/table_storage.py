@@ -371,7 +371,7 @@ class StorageTable(LaneOutput[Sequence[Entity]]):
         self._batch_size = settings.batch_size
         keys = {"partition key": settings.partition_key, "row key": settings.row_key}
         rows = MessageRows(None, identity, opening.shape, system=keys, drop=opening.drop)
-        super().__init__("tablestorage", opening, client, rows, settings.parallel_requests, self._deliver)
+        super().__init__("tablestorage", opening, client, rows, settings.parallel_requests)
         removed = frozenset(name.lower() for name in settings.columns_to_remove)
         self._columns = EntityColumns(settings.partition_key.lower(), settings.row_key.lower(), removed)
         self._open: dict[str, _Transaction] = {}
@@ -406,18 +406,18 @@ class StorageTable(LaneOutput[Sequence[Entity]]):
             open_ = self._open.get(one.partition_key)
             if open_ is None or not open_.takes(one, self._batch_size):
                 if open_ is not None:
-                    self._lanes.add(self._lanes.lane_of(one.partition_key, 0), open_.entities)
+                    self._pending[self._lane_of(one.partition_key, 0)].append(open_.entities)
                 open_ = self._open[one.partition_key] = _Transaction()
             open_.add(one)
         self._taken += len(rows)
 
     def _fill_lanes(self) -> None:
         for key, transaction in self._open.items():
-            self._lanes.add(self._lanes.lane_of(key, 0), transaction.entities)
+            self._pending[self._lane_of(key, 0)].append(transaction.entities)
         self._open.clear()
 
     def _deliver(self, entities: Sequence[Entity]) -> BatchOutcome[Sequence[Entity]]:
-        """Write entities as one transaction; see `Lanes`."""
+        """Write entities as one transaction."""
         boundary = uuid.uuid4().hex
         headers = {**self._account.headers("$batch"), "Content-Type": f"multipart/mixed; boundary=batch_{boundary}"}
         reply = self._client.post(self._batch(entities, boundary), headers, self._account.target("$batch"))
