@@ -67,8 +67,14 @@ class _Question:
         return self.query.get(name, "").lower() == "true"
 
     def subject(self) -> tuple[str, str]:
-        """Return the group and the subject that the path names first. Raises SchemaRefused."""
-        return SubjectName.parse(self.names[0])
+        """Return the group and the subject that the path names first, or the default group. Raises SchemaRefused."""
+        return SubjectName.parse(self.names[0]) if self.names else (DEFAULT_GROUP, "")
+
+    def checked(self, right: Right | None) -> tuple[str, str]:
+        """Return the group and the subject if the client has a right on them. Raises SchemaRefused, Forbidden."""
+        place = self.subject()
+        self.client.check(right, *(place if self.names else ()))
+        return place
 
     def version(self) -> int | None:
         """Return the version that the path names second, None for the latest. Raises SchemaRefused."""
@@ -266,7 +272,7 @@ class _Contract:
         "limit",
     )
     def _versions(self, question: _Question) -> Any:
-        group, subject = self._readable(question)
+        group, subject = question.checked(None)
         is_any = question.flag("deleted") or question.flag("deletedOnly")
         found = self._registry.versions(group, subject, deleted=is_any)
         if question.flag("deletedOnly"):
@@ -307,14 +313,13 @@ class _Contract:
         "format",
     )
     def _look_up(self, question: _Question) -> Any:
-        group, subject = self._readable(question)
+        group, subject = question.checked(None)
         schema = self._schema(question)
         return self._described(self._registry.find(group, subject, schema, deleted=question.flag("deleted")), question)
 
     @_serves("POST", "subjects/{subject}/versions", "register a schema as a version of a subject", "normalize")
     def _register(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.SEND, group, subject)
+        group, subject = question.checked(Right.SEND)
         number, schema_id = (_number(question.body, name) for name in ("version", "id"))
         version = self._registry.register(group, subject, self._schema(question), schema_id=schema_id, number=number)
         # clients keep a text that is answered here, and read it as the one they would be sent with another format
@@ -322,24 +327,17 @@ class _Contract:
 
     @_serves("DELETE", "subjects/{subject}", "delete a subject", "permanent")
     def _delete_subject(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.MANAGE, group, subject)
+        group, subject = question.checked(Right.MANAGE)
         return self._registry.delete(group, subject, None, is_permanent=question.flag("permanent"))
 
     @_serves("DELETE", "subjects/{subject}/versions/{version}", "delete a version", "permanent")
     def _delete_version(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.MANAGE, group, subject)
+        group, subject = question.checked(Right.MANAGE)
         number = question.version() or self._registry.version(group, subject, None).version
         return self._registry.delete(group, subject, number, is_permanent=question.flag("permanent"))[0]
 
-    def _readable(self, question: _Question) -> tuple[str, str]:
-        group, subject = question.subject()
-        question.client.check(None, group, subject)
-        return group, subject
-
     def _asked_version(self, question: _Question) -> SchemaVersion:
-        group, subject = self._readable(question)
+        group, subject = question.checked(None)
         number = question.version()
         return self._registry.version(group, subject, number, deleted=question.flag("deleted") and number is not None)
 
@@ -353,7 +351,7 @@ class _Contract:
         "normalize",
     )
     def _test_version(self, question: _Question) -> Any:
-        group, subject = self._readable(question)
+        group, subject = question.checked(None)
         return self._tested(question, [self._registry.version(group, subject, question.version())])
 
     @_serves(
@@ -365,7 +363,7 @@ class _Contract:
     )
     def _test_all(self, question: _Question) -> Any:
         try:
-            earlier = self._registry.versions(*self._readable(question))
+            earlier = self._registry.versions(*question.checked(None))
         except SchemaRefused as error:
             if error.code != SUBJECT_NOT_FOUND:
                 raise
@@ -381,27 +379,9 @@ class _Contract:
     # -- rules
 
     @_serves("GET", "config", "return the compatibility of the default group")
-    def _group_level(self, question: _Question) -> Any:
-        question.client.check(None)
-        return {"compatibilityLevel": self._registry.group(DEFAULT_GROUP).compatibility}
-
-    @_serves("PUT", "config", "set the compatibility of the default group")
-    def _set_group_level(self, question: _Question) -> Any:
-        question.client.check(Right.MANAGE)
-        level = _asked_level(question)
-        self._registry.put_group(DEFAULT_GROUP, compatibility=level)
-        return {"compatibility": level}
-
-    @_serves("DELETE", "config", "reset the compatibility of the default group")
-    def _reset_group_level(self, question: _Question) -> Any:
-        question.client.check(Right.MANAGE)
-        former = self._registry.group(DEFAULT_GROUP).compatibility
-        self._registry.put_group(DEFAULT_GROUP, compatibility=Compatibility.BACKWARD)
-        return {"compatibilityLevel": former}
-
     @_serves("GET", "config/{subject}", "return the compatibility of a subject", "defaultToGlobal")
     def _level(self, question: _Question) -> Any:
-        group, subject = self._readable(question)
+        group, subject = question.checked(None)
         found = self._registry.compatibility(group, subject) if subject else self._registry.compatibility(group)
         if found is None and question.flag("defaultToGlobal"):
             found = self._registry.compatibility(group)
@@ -410,10 +390,10 @@ class _Contract:
             raise SchemaRefused(COMPATIBILITY_NOT_SET, message)
         return {"compatibilityLevel": found}
 
+    @_serves("PUT", "config", "set the compatibility of the default group")
     @_serves("PUT", "config/{subject}", "set the compatibility of a subject")
     def _set_level(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.MANAGE, group, subject)
+        group, subject = question.checked(Right.MANAGE)
         level = _asked_level(question)
         if subject:
             self._registry.set_compatibility(group, subject, level)
@@ -421,31 +401,21 @@ class _Contract:
             self._registry.put_group(group, compatibility=level)
         return {"compatibility": level}
 
+    @_serves("DELETE", "config", "reset the compatibility of the default group")
     @_serves("DELETE", "config/{subject}", "reset the compatibility of a subject")
     def _reset_level(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.MANAGE, group, subject)
-        former = self._registry.compatibility(group, subject)
-        self._registry.set_compatibility(group, subject, None)
+        group, subject = question.checked(Right.MANAGE)
+        former = self._registry.compatibility(group, subject if question.names else None)
+        if question.names:
+            self._registry.set_compatibility(group, subject, None)
+        else:
+            self._registry.put_group(group, compatibility=Compatibility.BACKWARD)
         return {"compatibilityLevel": former}
 
     @_serves("GET", "mode", "return the mode of the default group")
-    def _group_mode(self, question: _Question) -> Any:
-        question.client.check(None)
-        return {"mode": self._registry.group(DEFAULT_GROUP).mode}
-
-    @_serves("PUT", "mode", "set the mode of the default group", "force")
-    def _set_group_mode(self, question: _Question) -> Any:
-        question.client.check(Right.MANAGE)
-        mode = _asked_mode(question)
-        if mode is Mode.IMPORT and not question.flag("force") and self._registry.subjects(deleted=True):
-            raise SchemaRefused(NOT_PERMITTED, "Cannot import since found existing subjects: add force=true")
-        self._registry.put_group(DEFAULT_GROUP, mode=mode)
-        return {"mode": mode}
-
     @_serves("GET", "mode/{subject}", "return the mode of a subject", "defaultToGlobal")
     def _mode(self, question: _Question) -> Any:
-        group, subject = self._readable(question)
+        group, subject = question.checked(None)
         found = self._registry.mode(group, subject) if subject else self._registry.mode(group)
         if found is None and question.flag("defaultToGlobal"):
             found = self._registry.mode(group)
@@ -453,21 +423,22 @@ class _Contract:
             raise SchemaRefused(MODE_NOT_SET, f"Subject '{subject}' does not have subject-level mode configured")
         return {"mode": found}
 
+    @_serves("PUT", "mode", "set the mode of the default group", "force")
     @_serves("PUT", "mode/{subject}", "set the mode of a subject", "force")
     def _set_mode(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.MANAGE, group, subject)
-        mode = _asked_mode(question)
+        group, subject = question.checked(Right.MANAGE)
+        mode, is_forced = _asked_mode(question), question.flag("force")
+        if not question.names and mode is Mode.IMPORT and not is_forced and self._registry.subjects(deleted=True):
+            raise SchemaRefused(NOT_PERMITTED, "Cannot import since found existing subjects: add force=true")
         if subject:
-            self._registry.set_mode(group, subject, mode, is_forced=question.flag("force"))
+            self._registry.set_mode(group, subject, mode, is_forced=is_forced)
         else:
             self._registry.put_group(group, mode=mode)
         return {"mode": mode}
 
     @_serves("DELETE", "mode/{subject}", "reset the mode of a subject")
     def _reset_mode(self, question: _Question) -> Any:
-        group, subject = question.subject()
-        question.client.check(Right.MANAGE, group, subject)
+        group, subject = question.checked(Right.MANAGE)
         former = self._registry.mode(group, subject)
         self._registry.set_mode(group, subject, None)
         return {"mode": former}
