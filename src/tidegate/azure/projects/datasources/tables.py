@@ -27,8 +27,38 @@ from tidegate.connectors.model.errors import ProjectError
 _EXAMPLE = "postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
+class InDatabase(DataSource):
+    """A table of a server's database, by default of SQL Server; what is described with its password can be reached."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    template_types: ClassVar[tuple[str, ...]] = ()
+    sections: ClassVar[tuple[str, ...]] = ()
+    noun: ClassVar[str] = "database"
+    example: ClassVar[str] = _EXAMPLE
+
+    server: str | None = Field(default=None, alias="Server")
+    database: str | None = Field(default=None, alias="Database")
+    user: str | None = Field(default=None, alias="User")
+    password: str | None = Field(default=None, alias="Password")
+    table: str | None = Field(default=None, alias="Table")
+    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+
+    def own_url(self, password: str | None) -> str | None:
+        """Return the URL of the database; None if it is not described with a password."""
+        return sql_server_url(self.server, self.database, self.user, password)
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """The database is one that can be written here, by its connection string, or the one that is described."""
+        password = secrets.password(endpoint.name) or given(self.password)
+        connection = secrets.connection_string(endpoint.name) or self.own_url(password)
+        if connection is None:
+            described = f"the table {self.table} of the {self.noun} {self.database} of {self.server}"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), self.example)
+        return table_section(endpoint, connection, self.table or endpoint.name)
+
+
 @DATA_SOURCES.register
-class SqlDatabase(DataSource):
+class SqlDatabase(InDatabase):
     """A table of a database, or the queries that read one as reference data."""
 
     names: ClassVar[tuple[str, ...]] = ("SQL Database", "Azure SQL Database")
@@ -36,32 +66,15 @@ class SqlDatabase(DataSource):
     sections: ClassVar[tuple[str, ...]] = ("SQLDatabaseProperties", "SqlReferenceInputInfo", "SqlReferenceProperties")
     texts: ClassVar[Mapping[str, str]] = {".snapshot.sql": "FullSnapshotQuery", ".delta.sql": "DeltaSnapshotQuery"}
 
-    server: str | None = Field(default=None, alias="Server")
-    database: str | None = Field(default=None, alias="Database")
-    user: str | None = Field(default=None, alias="User")
-    password: str | None = Field(default=None, alias="Password")
-    table: str | None = Field(default=None, alias="Table")
     max_writer_count: int | None = Field(default=None, alias="MaxWriterCount")
     max_batch_count: int | None = Field(default=None, alias="MaxBatchCount")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
     refresh_type: str | None = Field(default=None, alias="RefreshType")
     refresh_rate: str | None = Field(default=None, alias="RefreshRate")
     full_snapshot_query: str | None = Field(default=None, alias="FullSnapshotQuery")
     delta_snapshot_query: str | None = Field(default=None, alias="DeltaSnapshotQuery")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """Return the output of a job that writes here.
-
-        The database is one that can be written here, by its connection string, or the one described with a password.
-        """
-        password = secrets.password(endpoint.name) or given(self.password)
-        connection = secrets.connection_string(endpoint.name) or sql_server_url(
-            self.server, self.database, self.user, password
-        )
-        if connection is None:
-            described = f"the table {self.table} of the database {self.database} of {self.server}"
-            raise missing("output", endpoint.name, described, variable_of(endpoint.name), _EXAMPLE)
-        section = table_section(endpoint, connection, self.table or endpoint.name)
+        section = super().output_section(endpoint, secrets)
         if self.max_batch_count and "batch_rows" in section:
             section["batch_rows"] = min(section["batch_rows"], self.max_batch_count)
         return section
@@ -157,34 +170,20 @@ def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSet
 
 
 @DATA_SOURCES.register
-class PostgreSql(DataSource):
+class PostgreSql(InDatabase):
     """A table of a database."""
 
     names: ClassVar[tuple[str, ...]] = ("Azure Database for PostgreSQL", "PostgreSQL")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.DBForPostgreSQL/servers/databases",)
     sections: ClassVar[tuple[str, ...]] = ("PostgreSQLProperties",)
 
-    server: str | None = Field(default=None, alias="Server")
-    database: str | None = Field(default=None, alias="Database")
-    user: str | None = Field(default=None, alias="User")
-    password: str | None = Field(default=None, alias="Password")
-    table: str | None = Field(default=None, alias="Table")
     max_writer_count: int | None = Field(default=None, alias="MaxWriterCount")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
-    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """A password is enough for the project's own database."""
-        connection = secrets.connection_string(endpoint.name)
-        password = secrets.password(endpoint.name) or given(self.password)
-        if connection is None and password is not None and self.server:
-            user = f"{quote(self.user or '', safe='')}:{quote(password, safe='')}"
-            host = host_of(self.server, "")
-            connection = f"postgresql://{user}@{host}/{quote(self.database or '', safe='')}"
-        if connection is None:
-            described = f"the table {self.table} of the database {self.database} of {self.server}"
-            example = "postgresql://USER:PASSWORD@HOST/DATABASE"
-            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
-        return table_section(endpoint, connection, self.table or endpoint.name)
+    def own_url(self, password: str | None) -> str | None:
+        if password is None or not self.server:
+            return None
+        user = f"{quote(self.user or '', safe='')}:{quote(password, safe='')}"
+        return f"postgresql://{user}@{host_of(self.server, '')}/{quote(self.database or '', safe='')}"
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
@@ -194,31 +193,14 @@ class PostgreSql(DataSource):
 
 
 @DATA_SOURCES.register
-class Synapse(DataSource):
+class Synapse(InDatabase):
     """A table of a dedicated SQL pool."""
 
     names: ClassVar[tuple[str, ...]] = ("Azure Synapse Analytics", "Azure SQL Data Warehouse", "SQL Data Warehouse")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Sql/Server/DataWarehouse",)
     sections: ClassVar[tuple[str, ...]] = ("AzureSynapseProperties", "SQLDataWarehouseProperties")
-
-    server: str | None = Field(default=None, alias="Server")
-    database: str | None = Field(default=None, alias="Database")
-    user: str | None = Field(default=None, alias="User")
-    password: str | None = Field(default=None, alias="Password")
-    table: str | None = Field(default=None, alias="Table")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
-
-    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """It is found as a SQL Database is."""
-        password = secrets.password(endpoint.name) or given(self.password)
-        connection = secrets.connection_string(endpoint.name) or sql_server_url(
-            self.server, self.database, self.user, password
-        )
-        if connection is None:
-            described = f"the table {self.table} of the pool {self.database} of {self.server}"
-            example = "sqlserver://USER:PASSWORD@HOST/DATABASE"
-            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
-        return table_section(endpoint, connection, self.table or endpoint.name)
+    noun: ClassVar[str] = "pool"
+    example: ClassVar[str] = "sqlserver://USER:PASSWORD@HOST/DATABASE"
 
 
 @DATA_SOURCES.register
