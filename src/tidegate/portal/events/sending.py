@@ -17,7 +17,7 @@ from tidegate.amqp.encoding.types import EncodeError, Symbol
 from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import ArgumentError, HubError, NotFound, QuotaExceeded, ServerBusy
-from tidegate.hub.namespace import Namespace, Publisher
+from tidegate.hub.namespace import Namespace
 from tidegate.portal.events.placeholders import PlaceholderText, Series
 from tidegate.portal.web.handling import integer_of, text_of
 from tidegate.portal.web.rendering import iso_of_ms
@@ -163,26 +163,12 @@ class EventSender:
             for first in range(0, count, _SLICE_EVENTS):  # other clients have their turn in between
                 for key, events in composition.batches(min(_SLICE_EVENTS, count - first)):
                     async with asyncio.timeout(_TIMEOUT_S):
-                        await self._publish(publisher, events, key)
+                        await self._completions.publish(publisher, events, key)
         except TimeoutError:
             raise ServerBusy("the events were not durable in time; they may still become so") from None
         finally:
             publisher.close()
         return count
-
-    async def _publish(self, publisher: Publisher, events: Sequence[bytes], key: str | None) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle(error: HubError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        publisher.publish_events(events, key, lambda error: self._completions.report(settle, error))
-        await done
 
 
 @dataclass(slots=True)

@@ -6,8 +6,11 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from tidegate.hub.errors import HubError
+from tidegate.hub.namespace import Publisher
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +45,21 @@ class Completions:
     def add(self, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action(*arguments)` on the event loop with the next report, which must follow. Thread-safe."""
         self._reports.append((action, arguments))
+
+    async def publish(self, publisher: Publisher, events: Sequence[bytes], key: str | None) -> None:
+        """Publish events, and return once they are durable. Raises HubError."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def settle(error: HubError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        publisher.publish_events(events, key, lambda error: self.report(settle, error))
+        await done
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """From within an action: run this once after the whole burst, however many of its actions ask for it."""

@@ -21,8 +21,6 @@ from tidegate.amqp.encoding.types import EncodeError, Symbol
 from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.addresses import path_of
 from tidegate.hub.errors import ArgumentError, HubError, ServerBusy, Unauthorized
-from tidegate.hub.namespace import Publisher
-from tidegate.server.context.completions import Completions
 from tidegate.server.context.metrics import hub_in
 from tidegate.server.http.protocol import SPELLING
 from tidegate.server.http.refusals import error_answer, read_body
@@ -207,7 +205,7 @@ async def _publish(context: HttpContext, request: Request) -> None:
         spelling = request.scope.get("state", {}).get(SPELLING, {})
         events, partition_key = parse_publication(request.headers, body, spelling)
         async with asyncio.timeout(_timeout_s(request)):
-            await _durable(context.hub.completions, publisher, events, partition_key)
+            await context.hub.completions.publish(publisher, events, partition_key)
     except TimeoutError:
         raise ServerBusy("the publication was not durable in time; it may still become so") from None
     finally:
@@ -218,21 +216,6 @@ def _timeout_s(request: Request) -> float:
     text = request.query_params.get("timeout", "")
     asked_s = float(text) if text.isdecimal() else 0.0
     return min(asked_s, DEFAULT_TIMEOUT_S) if asked_s > 0 else DEFAULT_TIMEOUT_S
-
-
-async def _durable(completions: Completions, publisher: Publisher, events: list[bytes], key: str | None) -> None:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settle(error: HubError | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    publisher.publish_events(events, key, lambda error: completions.report(settle, error))
-    await done
 
 
 register(__name__, RouteGroup(build=_routes, describe=_describe, carries_events=True))
