@@ -136,9 +136,9 @@ class LogWriter:
         if self.failure is not None:
             self._note_success()
         for on_durable, appended in group.results:
-            _call(on_durable, appended)
+            call(on_durable, appended)
         for callback in self._listeners:
-            _call(callback)
+            call(callback)
 
     def _refuse(self, appends: Sequence[Append], error: Exception) -> None:
         with self._state.lock:
@@ -151,7 +151,7 @@ class LogWriter:
         failure = LogError(f"the events could not be stored: {error}")
         failure.__cause__ = error
         for append in appends:
-            _call(append.on_durable, failure)
+            call(append.on_durable, failure)
 
     def _note_failure(self, error: Exception, size: int) -> None:
         """Say once that writes fail; `_note_success` says when that is over."""
@@ -199,10 +199,11 @@ class LogWriter:
             release()
         closed = LogClosed("the log was closed before the events were stored")
         for append in waiting:
-            _call(append.on_durable, closed)
+            call(append.on_durable, closed)
 
 
-def _call(function: Callable[..., None], *arguments: object) -> None:
+def call(function: Callable[..., None], *arguments: object) -> None:
+    """Call a callback; an exception is logged and not propagated."""
     try:
         function(*arguments)
     except Exception:

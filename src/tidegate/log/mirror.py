@@ -22,7 +22,7 @@ from tidegate.log.acknowledged import Acknowledged, Floor
 from tidegate.log.errors import LogClosed, LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader, RecordBatches
-from tidegate.log.log_writer import WriteFailure
+from tidegate.log.log_writer import WriteFailure, call
 from tidegate.log.partition_log import READERS, PartitionLog
 from tidegate.log.protocol import ArrivalLowerBound, Numbering
 from tidegate.log.recovery import Recovery
@@ -127,10 +127,7 @@ class LogMirror(PartitionLog):
             grown = facts.end.next_sequence_number > known.next_sequence_number
         if grown:
             for listener in self._listeners:
-                try:
-                    listener()
-                except Exception:
-                    _logger.exception("a callback of the log failed")
+                call(listener)
 
     def refresh(self) -> int:
         """Ask the owner what is durable now, and return the lower bound on arrivals. Raises LogError."""

@@ -39,12 +39,13 @@ from tidegate.log import (
     WriteFailure,
 )
 from tidegate.log.group import OnDurable
+from tidegate.log.log_writer import call
 from tidegate.store.client.cluster import EARLIEST, LATEST, Cluster, Fetched, TopicPartition
 from tidegate.store.client.connection import BrokerError, KafkaError
 from tidegate.store.client.settings import address_text
 from tidegate.store.kafka.records import Marker, Stretch, last_append_time_ms, limited, read_records
 from tidegate.store.kafka.shared import LOST_AFTER_S
-from tidegate.store.kafka.writer import InFlight, QueuedAppend, Writer, call, notify
+from tidegate.store.kafka.writer import InFlight, QueuedAppend, Writer, notify
 
 if TYPE_CHECKING:
     from tidegate.store.kafka.store import KafkaStore

@@ -13,6 +13,7 @@ from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.records import RecordBatch
 from tidegate.log import Appended, LogClosed, LogError, Numbering, NumbersRefused, WriteFailure
 from tidegate.log.group import OnDurable
+from tidegate.log.log_writer import call
 from tidegate.store.client.cluster import TopicPartition
 from tidegate.store.client.connection import BrokerError, KafkaError
 from tidegate.store.kafka.records import Marker, encode_marker, encode_messages
@@ -246,11 +247,3 @@ def notify(sent: InFlight, base_offset: int, enqueued_time_ms: int) -> None:
         last = number + total - 1 if base_offset >= 0 else -1
         call(append.on_durable, Appended(number, total, number, last, enqueued_time_ms))
         number = number + total if base_offset >= 0 else -1
-
-
-def call(callback: Callable[..., None], *arguments: object) -> None:
-    """Call a callback; an exception is logged and not propagated."""
-    try:
-        callback(*arguments)
-    except Exception:
-        _logger.exception("a callback of the store failed")

@@ -300,16 +300,16 @@ class Payload(BaseModel):
 _Payload = TypeVar("_Payload", bound=Payload)
 
 
-def read_payload(model: type[_Payload], body: Any, what: str = "the request's body") -> _Payload:
+def read_payload(model: type[_Payload], body: Any) -> _Payload:
     """Return a body as the model of what is expected. Raises ArmError, which names the place of each mistake."""
     if body is None:
         body = {}
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise bad_request(f"{what}: {reasons(error)}", _INVALID) from None
+        raise bad_request(f"the request's body: {reasons(error)}", _INVALID) from None
     except RecursionError:
-        raise bad_request(f"{what}: its values are nested too deeply", _INVALID) from None
+        raise bad_request("the request's body: its values are nested too deeply", _INVALID) from None
 
 
 def reasons(error: ValidationError) -> str:
