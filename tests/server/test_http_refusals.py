@@ -6,8 +6,8 @@ import pytest
 from starlette.requests import Request
 
 from tidegate.hub.errors import ServerBusy, Unauthorized
-from tidegate.server.context.metrics import ErrorKind, ServerMetrics, TimedCounts
-from tidegate.server.http.refusals import MAX_LOGGED_A_MINUTE, HttpRefusals
+from tidegate.server.context.metrics import ErrorKind, LoggedRefusals, ServerMetrics, TimedCounts
+from tidegate.server.http.refusals import HttpRefusals
 
 
 def request(host: str = "10.0.0.1", headers: Iterable[tuple[bytes, bytes]] = ()) -> Request:
@@ -38,13 +38,13 @@ def test_who_tries_for_ever_does_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     refusals = HttpRefusals(metrics, lambda: now_s[0])
     for _ in range(1000):
         refusals.record(request(), ServerBusy("try again"))
-    assert len(lines(caplog)) == MAX_LOGGED_A_MINUTE
+    assert len(lines(caplog)) == LoggedRefusals.MOST_A_MINUTE
     assert "not logged" in lines(caplog)[-1]
     refusals.record(request("10.0.0.2"), ServerBusy("try again"))  # nobody else is left out for it
     assert "10.0.0.2" in lines(caplog)[-1]
     now_s[0] += 60
     refusals.record(request(), ServerBusy("try again"))
-    assert len(lines(caplog)) == MAX_LOGGED_A_MINUTE + 2
+    assert len(lines(caplog)) == LoggedRefusals.MOST_A_MINUTE + 2
     assert metrics.refusals == {"com.microsoft:server-busy": 1002}
 
 

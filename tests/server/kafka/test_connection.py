@@ -23,7 +23,8 @@ from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, encode_request, parse_response
 from tidegate.kafka.records import Header, decode, parse_batches
 from tidegate.server import Server
-from tidegate.server.kafka.connection import MAX_LOGGED_A_MINUTE, Refusals
+from tidegate.server.context.metrics import LoggedRefusals
+from tidegate.server.kafka.connection import Refusals
 from tidegate.server.kafka.groups_api import GroupsApi
 
 Connect = Callable[..., KafkaClient]
@@ -102,13 +103,13 @@ def test_a_client_that_is_refused_for_ever_costs_few_lines_a_minute(
     now_s = 600.0
     refusals = Refusals(server.context, lambda: now_s)
     with caplog.at_level("WARNING"):
-        for number in range(MAX_LOGGED_A_MINUTE + 5):
+        for number in range(LoggedRefusals.MOST_A_MINUTE + 5):
             refusals.record(f"10.0.0.1:{number}", "a wrong key", "amqp:unauthorized-access")
         refusals.record("10.0.0.2:1", "another host", "amqp:unauthorized-access")
         now_s += 60
         refusals.record("10.0.0.1:1", "a minute later", "amqp:unauthorized-access")
     lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == MAX_LOGGED_A_MINUTE + 2
+    assert len(lines) == LoggedRefusals.MOST_A_MINUTE + 2
     assert lines[-3].endswith("; further ones of this minute are not logged")
     assert lines[-2:] == [
         "the Kafka client 10.0.0.2:1 was refused: another host",

@@ -183,6 +183,29 @@ class ServerMetrics:
         self.counts.add((Activity.CAPTURED_BYTES, hub), size)
 
 
+class LoggedRefusals:
+    """Which refusals are logged: a client that tries for ever must not fill the log."""
+
+    MOST_A_MINUTE = 20
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._minute = 0.0
+        self._logged: Counter[object] = Counter()
+
+    def ending(self, client: object) -> str | None:
+        """Count a client's refusal. Return what its line ends with, None if it had enough lines in this minute."""
+        minute = self._monotonic_s() // 60
+        if minute != self._minute:
+            self._minute = minute
+            self._logged.clear()
+        self._logged[client] += 1
+        count = self._logged[client]
+        if count > self.MOST_A_MINUTE:
+            return None
+        return "; further ones of this minute are not logged" if count == self.MOST_A_MINUTE else ""
+
+
 _HOST = re.compile(r"^[a-z]+://[^/]*/?", re.IGNORECASE)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from xml.sax.saxutils import escape
 
@@ -16,7 +15,7 @@ from starlette.responses import Response
 
 from tidegate.hub.access import claimed_rule
 from tidegate.hub.errors import ArgumentError, HubError, MessageTooLarge
-from tidegate.server.context.metrics import ServerMetrics
+from tidegate.server.context.metrics import LoggedRefusals, ServerMetrics
 
 _logger = logging.getLogger(__name__)
 
@@ -46,17 +45,12 @@ async def not_served(request: Request, error: Exception) -> Response:
     return error_answer(error.status_code, detail, error.headers)
 
 
-MAX_LOGGED_A_MINUTE = 20
-
-
 class HttpRefusals:
     """What all HTTP requests of a server were refused for."""
 
     def __init__(self, metrics: ServerMetrics, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
-        self._monotonic_s = monotonic_s
-        self._minute = 0.0
-        self._logged: Counter[tuple[str, str]] = Counter()
+        self._logged = LoggedRefusals(monotonic_s)
 
     def record(self, request: Request, error: HubError, caller: str = "", hub: str = "") -> None:
         """Count a refusal, and log who asked for what: the host and the rule that the token names.
@@ -68,15 +62,9 @@ class HttpRefusals:
         """
         self._metrics.refuse(error.condition, hub)
         host = request.client.host if request.client else "?"
-        minute = self._monotonic_s() // 60
-        if minute != self._minute:
-            self._minute = minute
-            self._logged.clear()
-        self._logged[host, caller] += 1
-        count = self._logged[host, caller]
-        if count > MAX_LOGGED_A_MINUTE:
+        ending = self._logged.ending((host, caller))
+        if ending is None:
             return
-        more = "; further ones of this minute are not logged" if count == MAX_LOGGED_A_MINUTE else ""
         rule = caller or claimed_rule(request.headers.get("authorization"))
         _logger.warning(
             "refused %s%s: %s %r: %s (%s)%s",
@@ -86,7 +74,7 @@ class HttpRefusals:
             request.url.path[:200],
             error.description,
             error.condition,
-            more,
+            ending,
         )
 
 

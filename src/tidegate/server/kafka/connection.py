@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from struct import Struct
 from typing import Any
@@ -29,6 +29,7 @@ from tidegate.kafka.messages import (
     parse_request,
 )
 from tidegate.server.context.context import ServerContext
+from tidegate.server.context.metrics import LoggedRefusals
 from tidegate.server.context.origin import Origin
 from tidegate.server.kafka.forwarded_groups import ForwardedGroups
 from tidegate.server.kafka.groups_api import GroupsApi, refuse_consumer_protocol
@@ -46,7 +47,6 @@ MAX_WAITING = 64
 """Requests under way on one connection; above it, the socket is not read."""
 REFUSAL_DELAY_S = 0.1
 """How long a client with a wrong key waits for its answer, so that guessing is slow, and trying again costs little."""
-MAX_LOGGED_A_MINUTE = 20
 
 SUPPORTED: Mapping[int, tuple[int, int]] = {
     # Clients take the lack of old versions of Produce for the lack of compression.
@@ -137,26 +137,18 @@ class KafkaRequests:
 
 
 class Refusals:
-    """What the clients of a port were refused for. A client that tries for ever must not fill the log."""
+    """What the clients of a port were refused for."""
 
     def __init__(self, context: ServerContext, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._context = context
-        self._monotonic_s = monotonic_s
-        self._minute = 0.0
-        self._logged: Counter[str] = Counter()
+        self._logged = LoggedRefusals(monotonic_s)
 
     def record(self, peer: str, what: str, condition: str) -> None:
         """Count a refusal, and log it unless its host has had enough lines in this minute."""
         self._context.metrics.refuse(condition)
-        minute, host = self._monotonic_s() // 60, peer.rpartition(":")[0]
-        if minute != self._minute:
-            self._minute = minute
-            self._logged.clear()
-        self._logged[host] += 1
-        count = self._logged[host]
-        if count <= MAX_LOGGED_A_MINUTE:
-            more = "; further ones of this minute are not logged" if count == MAX_LOGGED_A_MINUTE else ""
-            _logger.warning("the Kafka client %s was refused: %s%s", peer, what, more)
+        ending = self._logged.ending(peer.rpartition(":")[0])
+        if ending is not None:
+            _logger.warning("the Kafka client %s was refused: %s%s", peer, what, ending)
 
 
 class KafkaConnection(asyncio.Protocol):
