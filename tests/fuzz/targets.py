@@ -27,6 +27,7 @@ from tidegate.amqp.messages import (
     message_annotation,
     parse_message,
     split_batch,
+    with_annotations,
 )
 from tidegate.azure.management.access.requests import ArmError, parse_json, read_payload
 from tidegate.azure.management.event_hubs.payloads import EventHubPayload, KeyPayload, NamespacePayload, RulePayload
@@ -139,7 +140,7 @@ def message(data: bytes) -> None:
         with contextlib.suppress(DecodeError):
             read(data)
     try:
-        annotated = annotate(data, 7, "123", 1_700_000_000_000, partition_key="k")
+        annotated = annotate(with_annotations(data, {"x-opt-partition-key": "k"}), 7, 123, 1_700_000_000_000)
     except DecodeError:
         return
     try:

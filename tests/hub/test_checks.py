@@ -88,7 +88,7 @@ def can_be_delivered(event: bytes) -> bool:
             value, end = decode(event, section.value)
             if end != section.end or not isinstance(value, TYPES[section.code]):
                 return False
-        annotate(event, 0, "0", 0)
+        annotate(event, 0, 0, 0)
     except DecodeError:
         return False
     return bool(event)

@@ -249,7 +249,7 @@ def test_any_bytes_are_stored_deliverable_or_refused(
         assert sum(map(len, events(namespace).values())) == before
         return
     for found in events(namespace).values():
-        annotate(found[-1], 1, "2", 3)
+        annotate(found[-1], 1, 2, 3)
 
 
 _shared: list[Any] = []

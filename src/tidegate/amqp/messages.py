@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from tidegate.amqp.encoding.codec import decode, encode, skip
 from tidegate.amqp.encoding.composites import Field, composite, encode_composite, layout_of, read_fields
-from tidegate.amqp.encoding.types import DecodeError, Described, EncodeError, PeerError, Symbol, Ulong
+from tidegate.amqp.encoding.types import DecodeError, Described, PeerError, Symbol, Ulong
 
 HEADER = 0x70
 DELIVERY_ANNOTATIONS = 0x71
@@ -340,30 +340,13 @@ class _Cut(NamedTuple):
     after: bytes
 
 
-def annotate(
-    encoded: bytes,
-    sequence_number: int,
-    offset: str,
-    enqueued_time_ms: int,
-    partition_key: str | None = None,
-    extra: Mapping[str, Any] | None = None,
-) -> bytes:
+def annotate(encoded: bytes, sequence_number: int, offset: int, enqueued_time_ms: int) -> bytes:
     """Return a stored event in the form that consumers receive.
 
     Its message annotations hold x-opt-sequence-number (long), x-opt-offset (string) and x-opt-enqueued-time (timestamp)
-    instead of any the producer wrote. Others are kept unless `partition_key` or `extra` replaces them.
-    Raises DecodeError for a malformed message.
+    instead of any the producer wrote. Others are kept. Raises DecodeError for a malformed message.
     """
-    if len(offset) > 255:
-        raise EncodeError("an offset has at most 255 characters")
-    added = dict(extra) if extra else {}
-    if partition_key is not None:
-        added[PARTITION_KEY] = partition_key
-    if not added:
-        return _insert(_cut(encoded, _HUB_NAMES), sequence_number, offset.encode(), _time_entry(enqueued_time_ms))
-    cut = _cut(encoded, _HUB_NAMES.union(name.encode() for name in added))
-    cut = cut._replace(kept=cut.kept + _entries(added), kept_items=cut.kept_items + 2 * len(added))
-    return _insert(cut, sequence_number, offset.encode(), _time_entry(enqueued_time_ms))
+    return _insert(_cut(encoded, _HUB_NAMES), sequence_number, b"%d" % offset, _time_entry(enqueued_time_ms))
 
 
 def annotate_run(

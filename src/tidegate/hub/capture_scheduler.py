@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.hub.capture.description import CaptureDescription
@@ -39,12 +39,10 @@ class CaptureScheduler:
         self,
         namespace: Namespace,
         default: CaptureDescription | None = None,
-        environment: Mapping[str, str] = os.environ,
         on_captured: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._namespace = namespace
         self._default = default
-        self._environment = environment
         self._on_captured = on_captured
         self._stores: dict[str, CaptureStore] = {}
         self._captured: dict[int, Partition] = {}
@@ -115,7 +113,7 @@ class CaptureScheduler:
     def _begin(self, event_hub: EventHub, partition: Partition, description: CaptureDescription) -> None:
         store = self._stores.get(description.destination)
         if store is None:
-            store = self._stores[description.destination] = open_store(description.destination, self._environment)
+            store = self._stores[description.destination] = open_store(description.destination, os.environ)
         names = {
             "Namespace": self._namespace.name,
             "EventHub": event_hub.name,

@@ -236,7 +236,7 @@ def _take_apart(event: bytes) -> None:
             raise DecodeError("a section's value does not fill it")
         if section.code != VALUE and not _has_type(section.code, value):
             raise DecodeError("a section whose value is not of its type")
-    annotate(event, 0, "0", 0)
+    annotate(event, 0, 0, 0)
 
 
 def _has_type(code: int, value: object) -> bool:

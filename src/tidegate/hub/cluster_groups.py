@@ -32,7 +32,6 @@ _logger = logging.getLogger(__name__)
 REFRESH_S = 5.0
 """How often offsets are read for people, metrics and `tidegate lag`."""
 _SHARED = "groups"
-_FIRST_BATCHED_FETCH = 8
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _Result = TypeVar("_Result")
 _SHORT, _COUNT = struct.Struct(">h"), struct.Struct(">i")

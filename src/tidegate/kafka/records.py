@@ -200,32 +200,28 @@ def parse_batches(data: bytes | memoryview, *, partial_end: bool = False) -> Ite
         at += len(batch.data)
 
 
-def rebase(batch: RecordBatch, base_offset: int, append_time_ms: int | None = None, leader_epoch: int = 0) -> bytes:
+def rebase(batch: RecordBatch, base_offset: int, append_time_ms: int) -> bytes:
     """Return the batch at another place in a log, its records untouched.
 
     Args:
         batch: The batch.
         base_offset: The offset of its first record.
-        append_time_ms: The timestamp of all records from now on; None leaves them the producer's.
-        leader_epoch: The epoch of the partition's leader.
+        append_time_ms: The timestamp of all records from now on.
     """
     records = bytes(batch.data[HEADER_BYTES:])
-    checked = bytes(batch.data[_CHECKED_FROM:HEADER_BYTES])
-    crc = batch.crc
-    if append_time_ms is not None:
-        checked = _CHECKED.pack(
-            batch.attributes | _APPEND_TIME,
-            batch.last_offset_delta,
-            batch.base_timestamp_ms,
-            append_time_ms,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.count,
-        )
-        crc = extend(crc32c(checked), records)
+    checked = _CHECKED.pack(
+        batch.attributes | _APPEND_TIME,
+        batch.last_offset_delta,
+        batch.base_timestamp_ms,
+        append_time_ms,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.count,
+    )
     length = len(batch.data) - BATCH_LENGTH_END
-    return b"".join((_UNCHECKED.pack(base_offset, length, leader_epoch, MAGIC, crc), checked, records))
+    crc = extend(crc32c(checked), records)
+    return b"".join((_UNCHECKED.pack(base_offset, length, 0, MAGIC, crc), checked, records))
 
 
 def records_bytes(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_RECORDS_BYTES) -> bytes:

@@ -22,7 +22,6 @@ _CONSUMER = "consumer"
 _GRACE_S = 10.0
 _MAX_REBALANCE_MS = 1_800_000
 _NO_POSITION = {"committed_offset": -1, "metadata": ""}
-_FIRST_WITH_MEMBERS = 3
 
 _Rename = Callable[[str], str]
 

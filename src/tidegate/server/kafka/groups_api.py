@@ -34,12 +34,10 @@ _NO_POSITION = {"committed_offset": -1, "metadata": ""}
 class GroupsApi:
     """Requests about groups. `run` must be running for members to expire."""
 
-    def __init__(
-        self, context: ServerContext, offsets: GroupOffsets, coordinator: GroupCoordinator | None = None
-    ) -> None:
+    def __init__(self, context: ServerContext, offsets: GroupOffsets) -> None:
         self._context = context
         self._offsets = offsets
-        self.coordinator = coordinator or GroupCoordinator()
+        self.coordinator = GroupCoordinator()
 
     async def run(self) -> None:
         """Expire members, and positions that nobody has committed for long, for ever."""

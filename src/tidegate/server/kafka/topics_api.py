@@ -22,7 +22,6 @@ from tidegate.server.kafka.topic_settings import change, config_of, settings_of,
 
 NODE = 0
 _TOPIC, _BROKER = 2, 4
-_UNKNOWN_ID = uuid.UUID(int=0)
 
 
 class TopicsApi:
