@@ -17,6 +17,9 @@ from tidegate.blobs.object_store import BlobGone
         ("az://c/in/{partition}/*", "in/12/x", "12", None),
         ("/d/{date}/{time}/x.csv", "2026-01-02/03-04/x.csv", None, (20_455 * 86_400 + 3 * 3600 + 240) * 10**7),
         ("/d/{date}/x.csv", "1970-01-02/x.csv", None, 86_400 * 10**7),
+        ("az://c/in/{date}", "in/1970-01-02/05/x.csv", None, 86_400 * 10**7),
+        ("az://c/in/{date}", "in/1970-01-02", None, 86_400 * 10**7),
+        ("az://c/in/{date}/{partition}", "in/1970-01-02/7/x.csv", "7", 86_400 * 10**7),
     ],
 )
 def test_a_name_that_fits_says_where_and_when(pattern: str, name: str, partition: str | None, time: int | None) -> None:
@@ -34,6 +37,7 @@ def test_a_name_that_fits_says_where_and_when(pattern: str, name: str, partition
         ("/d/{date}/x.csv", "2026-02-30/x.csv"),
         ("/d/{date}/x.csv", "2026-2-3/x.csv"),
         ("az://c/in", "inside/x"),
+        ("az://c/in/{partition}", "in/7a/x"),
     ],
 )
 def test_a_name_that_does_not_fit_is_left_out(pattern: str, name: str) -> None:
@@ -66,6 +70,9 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     assert names("/*.json") == ["a.json"]
     assert names("/**/*.json") == ["a.json", "b/c.json"]
     assert names("/b/*") == ["c.json"]
+    (tmp_path / "2026-01-02" / "deep").mkdir(parents=True)
+    (tmp_path / "2026-01-02" / "deep" / "d.json").write_text("{}")
+    assert names("/{date}") == ["2026-01-02/deep/d.json"]
     assert names("/a.json") == ["a.json"]
     assert names("/none.json") == []
     with pytest.raises(BlobError, match="there is no folder"):

@@ -76,6 +76,10 @@ class PathPattern:
             text = f"{re.escape(name)}(/.*)?" if name and separator else re.escape(name) if name else ".*"
             return cls(root, name if separator else "", re.compile(text), exact=name or None)
         text = _expression(name, date_format, time_format)
+        # As in Stream Analytics, whose patterns are what names begin with: `rides/{date}/{time}` has all files below.
+        is_folder = name.endswith("}")
+        if is_folder:
+            text += "(?:/.*)?"
         prefix = name[: special.start()].rpartition("/")[0]
         deepest = (name[len(prefix) :].strip("/") + date_format * ("{date}" in name)).count("/")
         return cls(
@@ -84,7 +88,7 @@ class PathPattern:
             re.compile(text),
             "(?P<year>" in text,
             "(?P<partition>" in text,
-            depth=None if "**" in name else deepest + time_format.count("/"),
+            depth=None if "**" in name or is_folder else deepest + time_format.count("/"),
         )
 
     def find(self, source: BlobSource) -> list[tuple[Blob, PathMatch]]:
