@@ -95,6 +95,18 @@ def test_an_event_that_falls_below_an_estimate_is_measured_by_it() -> None:
     assert shown.first_at("0", EPOCH + 25 * SECOND) == 2
 
 
+def test_after_an_event_far_below_an_estimate_the_clock_goes_on_from_the_estimate() -> None:
+    log, shown, _, clock = ticked([event(1), event(4)])
+    log.clock = EPOCH + 2 * SECOND
+    shown.ends()
+    clock.now += 3600 * SECOND
+    assert shown.ends()["0"].arrival_lower_bound == EPOCH + 3601 * SECOND
+    log.clock = EPOCH + 5 * SECOND  # such as a file that was modified an hour before it came
+    shown.ends()
+    clock.now += 5 * SECOND
+    assert shown.ends()["0"].arrival_lower_bound == EPOCH + 3606 * SECOND
+
+
 def test_ticks_without_effect_are_thrown_away() -> None:
     log, shown, ticks, clock = ticked([event(second) for second in range(0, 400, 4)])
     for second in range(0, 400):

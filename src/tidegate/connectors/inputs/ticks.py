@@ -329,7 +329,8 @@ class TickedLog:
             # On a partition that never had an event, the clock of this machine is the best there is.
             last = last_arrival(self._log, partition, end.begin, end.end)
             last = seen.at if last == NO_TIME else last
-            seen.arrival = max(last, self._ticks.at(self._name, partition, end.end))
+            # The latest events may be below an earlier estimate; the clock is where that left it.
+            seen.arrival = max([last, *(reached for _, reached in self._ticks.of(self._name, partition))])
         since_s = max(0.0, idle_s - estimate.seen_within_s)
         self._ticks.tick(self._name, partition, end.end, seen.arrival + int(since_s * TICKS_PER_SECOND))
 
