@@ -526,6 +526,25 @@ class HubClient:
                 self._take(event)
             self._flush()
 
+    def still_open(self) -> bool:
+        """Take in what the hub has sent meanwhile, without waiting, and return whether the connection can be used.
+
+        A broker closes a connection that has been idle for long, which only a read notices.
+        """
+        try:
+            self._socket.settimeout(0)
+            while not self.closed:
+                data = self._socket.recv(_RECEIVE_BYTES)
+                for event in self._amqp.receive_data(data) if data else self._amqp.receive_eof():
+                    self._take(event)
+            return False
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self._socket.settimeout(_ANSWER_WITHIN_S)
+            return True
+        except (OSError, ConnectionLostError):
+            self.close()
+            return False
+
     def _flush(self) -> None:
         if self.closed:
             raise ConnectionLostError(f"the connection to {self._name} is closed")

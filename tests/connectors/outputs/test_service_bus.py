@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +131,16 @@ def test_a_connection_that_breaks_leaves_no_gap_and_no_repetition(
             output.commit()
     output.commit()
     assert queue.numbers() == list(range(10))
+
+
+def test_a_connection_that_the_broker_has_closed_while_it_was_idle_is_replaced(queue: Queue) -> None:
+    output = queue.opened()
+    for first in (0, 3):
+        output.write(rows(first, 3))
+        output.commit()
+        assert output._sender is not None
+        output._sender._socket.shutdown(socket.SHUT_RDWR)
+    assert queue.numbers() == list(range(6))
 
 
 def test_rejections_of_the_broker_are_rows_dropped_or_the_end(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ class ServiceBusEntity(MessageOutput):
         self._on_broker(self._opened)
 
     def _opened(self) -> MessageSender:
-        if self._sender is None or self._sender.closed:
+        if self._sender is None or not self._sender.still_open():
             self._sender = MessageSender(self._connection)
         return self._sender
 
