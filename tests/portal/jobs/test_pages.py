@@ -173,6 +173,13 @@ def test_a_job_may_begin_with_a_name_alone(visitor: Client) -> None:
     assert "needs an input and an output" in visitor.page("/jobs/bare").text
 
 
+def test_a_job_that_runs_without_an_output_is_not_said_to_need_one(visitor: Client, job: str) -> None:
+    assert visitor.post(f"{job}/outputs/output/delete").status == 200
+    assert "This job has no output yet" in visitor.page(job).text
+    visitor.post(f"{job}/start", {"mode": ""})
+    assert "This job has no output yet" not in visitor.page(job).text
+
+
 def test_a_clone_has_the_inputs_outputs_and_query_and_does_not_run(visitor: Client, job: str) -> None:
     answer = visitor.post(f"{job}/clone", {"name": f"{job.rpartition('/')[2]}-copy"})
     assert answer.status == 200, answer.text
