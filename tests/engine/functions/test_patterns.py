@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.engine.streams import Events, program, run, task
 from tests.profiles import example_count
-from tidegate.engine.functions import like_patterns, regular_expressions
+from tidegate.engine.functions import regular_expressions
 from tidegate.engine.functions.logic import like
 from tidegate.engine.functions.regular_expressions import find_each
 from tidegate.engine.functions.text import patindex
@@ -77,38 +77,24 @@ TEXTS = st.text(alphabet="aab%b\n", max_size=8)
 PATTERNS = st.text(alphabet=LETTERS + "%%ab", max_size=8)
 
 
-@pytest.fixture(params=[32, 0], ids=["tried", "shift-and"])
-def _either_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    like_patterns.like_pattern.cache_clear()
-    monkeypatch.setattr(like_patterns, "_LONGEST_TRIED", request.param)
+@settings(max_examples=example_count(400))
+@given(TEXTS, PATTERNS, st.sampled_from([None, "!", "[", "%"]))
+@example("ab", "_%_%_", None)
+@example("aab", "%a[^a]", None)
+@example("", "%%", None)
+def test_like_is_its_definition(text: str, pattern: str, escape: str | None) -> None:
+    wanted = expression(pattern, escape)
+    expected = Failure(Reason.OUT_OF_DOMAIN) if wanted is None else wanted.fullmatch(text) is not None
+    assert like(text, pattern, escape) == expected
 
 
-@pytest.mark.usefixtures("_either_search")
-def test_like_is_its_definition() -> None:
-    @settings(max_examples=example_count(400))
-    @given(TEXTS, PATTERNS, st.sampled_from([None, "!", "[", "%"]))
-    @example("ab", "_%_%_", None)
-    @example("aab", "%a[^a]", None)
-    @example("", "%%", None)
-    def check(text: str, pattern: str, escape: str | None) -> None:
-        wanted = expression(pattern, escape)
-        expected = Failure(Reason.OUT_OF_DOMAIN) if wanted is None else wanted.fullmatch(text) is not None
-        assert like(text, pattern, escape) == expected
-
-    check()
-
-
-@pytest.mark.usefixtures("_either_search")
-def test_patindex_is_its_definition() -> None:
-    @settings(max_examples=example_count(400))
-    @given(PATTERNS, TEXTS)
-    @example("%", "abc")
-    @example("%_%a", "aba")
-    @example("%b[a-b]%", "aabb")
-    def check(pattern: str, text: str) -> None:
-        assert patindex(pattern, text) == slow_patindex(pattern, text)
-
-    check()
+@settings(max_examples=example_count(400))
+@given(PATTERNS, TEXTS)
+@example("%", "abc")
+@example("%_%a", "aba")
+@example("%b[a-b]%", "aabb")
+def test_patindex_is_its_definition(pattern: str, text: str) -> None:
+    assert patindex(pattern, text) == slow_patindex(pattern, text)
 
 
 # Regular expressions --------------------------------------------------------------------------------------------------

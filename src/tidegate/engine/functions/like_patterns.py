@@ -8,9 +8,8 @@ text's length. It need not. Between two ``%`` stands a segment of a fixed number
 match at all, they match when each is taken where it first fits (only the last one may be bound to the end of the
 text), so that one pass from left to right decides. See https://research.swtch.com/glob.
 
-A segment without wildcards is found by ``str.find``, a short one by a regular expression without quantifiers, and a
-long one by the Shift-And algorithm: one bit per character of the segment, one shift per character of the text.
-https://en.wikipedia.org/wiki/Bitap_algorithm
+A segment without wildcards is found by ``str.find``, another one by a regular expression without quantifiers, which
+takes at most as many steps at each place of the text as the segment has characters; `is_costly` limits their product.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from functools import lru_cache
 
 from tidegate.engine.values.budget import LONGEST_PATTERN, MOST_LIKE_STEPS
 
-_LONGEST_TRIED = 32
-"""Up to this length, trying a segment at each place costs less than Shift-And, and is still linear in the text."""
+_SHORT = 32
+"""Up to this length, trying a segment with wildcards at each place of a text costs little, however long the text is."""
 
 
 @dataclass(slots=True)
@@ -37,8 +36,6 @@ class _Segment:
     parts: list[str] = field(default_factory=list)
     literal: str | None = ""
     _expression: re.Pattern[str] | None = None
-    _masks: dict[str, int] = field(default_factory=dict)
-    _places: dict[str, int] = field(default_factory=dict)
 
     def add(self, part: str, literal: str | None) -> None:
         self.parts.append(part)
@@ -48,48 +45,19 @@ class _Segment:
         """Return whether the segment fits at a place of the text."""
         if self.literal is not None:
             return text.startswith(self.literal, place)
-        if place + len(self.parts) > len(text):
-            return False
-        if len(self.parts) <= _LONGEST_TRIED:
-            return self._compiled().match(text, place) is not None
-        return all(self._mask(text[place + index]) >> index & 1 for index in range(len(self.parts)))
+        return self._compiled().match(text, place) is not None
 
     def find(self, text: str, place: int) -> int:
         """Return the first place, from ``place`` on, at which the segment fits; -1 if there is none."""
         if self.literal is not None:
             return text.find(self.literal, place)
-        if len(self.parts) <= _LONGEST_TRIED:
-            found = self._compiled().search(text, place)
-            return -1 if found is None else found.start()
-        return self._shift_and(text, place)
-
-    def _shift_and(self, text: str, place: int) -> int:
-        fits, complete = 0, 1 << len(self.parts) - 1
-        for end in range(place, len(text)):
-            fits = (fits << 1 | 1) & self._mask(text[end])
-            if fits & complete:
-                return end + 1 - len(self.parts)
-        return -1
+        found = self._compiled().search(text, place)
+        return -1 if found is None else found.start()
 
     def _compiled(self) -> re.Pattern[str]:
         if self._expression is None:
             self._expression = re.compile("".join(self.parts), re.DOTALL)
         return self._expression
-
-    def _mask(self, character: str) -> int:
-        """Return the characters of the segment that this character fits, as one bit each."""
-        mask = self._masks.get(character)
-        if mask is None:
-            if not self._places:
-                for index, part in enumerate(self.parts):
-                    self._places[part] = self._places.get(part, 0) | 1 << index
-            mask = 0
-            for part, places in self._places.items():
-                if re.match(part, character, re.DOTALL):
-                    mask |= places
-            if len(self._masks) < 4096:
-                self._masks[character] = mask
-        return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +110,12 @@ class LikePattern:
 def is_costly(pattern: str, text: str) -> bool:
     """Return whether a pattern is too long, or a long segment of it would take too many steps on the text."""
     return len(pattern) > LONGEST_PATTERN or (
-        len(pattern) > _LONGEST_TRIED and len(pattern) * len(text) > MOST_LIKE_STEPS and _has_long_segment(pattern)
+        len(pattern) > _SHORT and len(pattern) * len(text) > MOST_LIKE_STEPS and _has_long_segment(pattern)
     )
 
 
 def _has_long_segment(pattern: str) -> bool:
-    return max(map(len, pattern.split("%"))) > _LONGEST_TRIED and ("_" in pattern or "[" in pattern)
+    return max(map(len, pattern.split("%"))) > _SHORT and ("_" in pattern or "[" in pattern)
 
 
 @lru_cache(maxsize=1024)
