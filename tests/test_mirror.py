@@ -369,7 +369,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "spark/sink_options",
         "spark/sink_rows",
     ),
-    "tests/spark/test_source.py": ("spark/plain_errors", "spark/source_reader", "spark/streaming/read_limits"),
+    "tests/spark/test_source.py": ("spark/queries/plain_errors", "spark/source_reader", "spark/streaming/read_limits"),
     "tests/spark/test_questions.py": ("cli/job/verify",),
     "tests/spark/streaming/test_steps.py": ("spark/streaming/parts",),
     "tests/spark/test_stream_writer.py": (

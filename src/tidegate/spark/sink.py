@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from tidegate.connectors.model.errors import OutputError
 from tidegate.spark.executors import ReachesExecutors
-from tidegate.spark.plain_errors import plain_errors
 from tidegate.spark.publication import BatchOrigin, TaskPublication
+from tidegate.spark.queries.plain_errors import plain_errors
 from tidegate.spark.sink_options import SinkOptions
 from tidegate.spark.sink_rows import SinkColumns
 

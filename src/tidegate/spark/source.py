@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidegate.connectors.model.errors import InputError
-from tidegate.spark.plain_errors import plain_errors
+from tidegate.spark.queries.plain_errors import plain_errors
 
 COLUMN_TYPES = {
     "body": "binary",

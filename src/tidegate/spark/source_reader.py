@@ -20,7 +20,7 @@ from tidegate.connectors.inputs.hub_log import HubLog, HubRange
 from tidegate.connectors.model.errors import InputError
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.options import Options, SourcePosition
-from tidegate.spark.plain_errors import plain_errors
+from tidegate.spark.queries.plain_errors import plain_errors
 from tidegate.spark.source_columns import record_batch
 from tidegate.spark.source_filters import SelectedEvents, filters_are_offered
 from tidegate.spark.streaming.read_limits import (

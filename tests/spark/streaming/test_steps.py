@@ -15,7 +15,7 @@ from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.connectors.outputs import Identity, OutputOpening
-from tidegate.spark.streaming.parts import encoded
+from tidegate.spark.queries.frame_runs import encoded
 from tidegate.spark.streaming.step_source import StepFolder
 from tidegate.spark.streaming.steps import StepDelivery, StepOutput, StepSection, folder_of
 

@@ -182,6 +182,24 @@ class LogRange(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """Events that are at hand, as a range of a log."""
+
+    runs: Sequence[Events]
+
+    @property
+    def start(self) -> int:
+        return int(self.runs[0].sequence_numbers[0])
+
+    @property
+    def end(self) -> int:
+        return int(self.runs[-1].sequence_numbers[-1]) + 1
+
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        yield from self.runs
+
+
 class InputLog(Protocol):
     """One input of a job, seen from the driver."""
 

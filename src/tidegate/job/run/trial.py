@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.connectors.model.events import Events, InputLog, LogRange
+from tidegate.connectors.model.events import HeldRange, InputLog, LogRange
 from tidegate.connectors.model.set_aside import SetAside
 from tidegate.engine import KeyedSide, Program
 from tidegate.job.run.deaths import EventRange
@@ -134,31 +134,13 @@ def _how(returncode: int) -> str:
 # In the process that may die ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Events that have been read."""
-
-    events: Events
-
-    @property
-    def start(self) -> int:
-        return int(self.events.sequence_numbers[0])
-
-    @property
-    def end(self) -> int:
-        return int(self.events.sequence_numbers[-1]) + 1
-
-    def read_events(self, batch_events: int) -> Iterator[Events]:
-        yield self.events
-
-
 def main() -> None:
     """Evaluate the order on standard input, and say before each batch which events it has."""
     _limit()
     program, policy, task_range, batch_events = pickle.load(sys.stdin.buffer)
     with Path(sys.argv[1]).open("w", buffering=1) as report:
         for events in task_range.log_range.read_events(batch_events):
-            read = _Read(events)
+            read = HeldRange([events])
             report.write(f"{read.start} {read.end - 1}\n")
             try:
                 _evaluate(program, policy, task_range, read)

@@ -36,7 +36,7 @@ from tidegate.engine import Program, TaskSide
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, ScanSummary
 from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, RowLayout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
-from tidegate.spark.queries.parcels import Beginning, TimelineRun, rows_of, rows_of_task
+from tidegate.spark.queries.parcels import Beginning, TimelineRun, arrow_schema, rows_of, rows_of_task
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, rows_of_group
 from tidegate.spark.queries.shared_query import QueryOnShards
 from tidegate.sql.plan import nodes as plan
@@ -46,7 +46,7 @@ gc.freeze()
 
 SUMMARIES = "part int, sender int, blob binary"
 
-_ARROW = pa.schema([("part", pa.int32()), ("sender", pa.int32()), ("blob", pa.binary())])
+_ARROW = arrow_schema(SUMMARIES)
 _PART_ROWS = 8_000_000
 _CHUNK_ROWS = 262_144
 _MOST_HELD_ROWS = 4_000_000

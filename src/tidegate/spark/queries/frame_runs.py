@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from tidegate.connectors.model.events import Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.spark.queries.frame_events import NO_PARTITION, ArrivalOrder, RowLayout, partitions_in
-from tidegate.spark.queries.parcels import pieces_of, rows_of_task
+from tidegate.spark.queries.parcels import arrow_schema, in_pieces, put_together, rows_of_task
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
@@ -33,17 +33,7 @@ RUNS = "label int, partition string, first bigint, task int, number bigint, piec
 
 ORDER = ("partition", "first", "task", "number", "piece")
 
-_ARROW = pa.schema(
-    [
-        ("label", pa.int32()),
-        ("partition", pa.string()),
-        ("first", pa.int64()),
-        ("task", pa.int32()),
-        ("number", pa.int64()),
-        ("piece", pa.int32()),
-        ("blob", pa.binary()),
-    ]
-)
+_ARROW = arrow_schema(RUNS)
 RUN_ROWS = 65_536
 _RUN_BYTES = 4 << 20
 _SORTED_ROWS = 4 * RUN_ROWS
@@ -75,18 +65,8 @@ class RunsStage:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         for number, (partition, first, run) in enumerate(runs_of(batches, self.layout)):
-            pieces = pieces_of(encoded_rows(run))
-            count = len(pieces)
-            columns = [
-                pa.array([self._label(partition)] * count, pa.int32()),
-                pa.array([partition] * count, pa.string()),
-                pa.array([first] * count, pa.int64()),
-                pa.array([task] * count, pa.int32()),
-                pa.array([number] * count, pa.int64()),
-                pa.array(range(count), pa.int32()),
-                pa.array(pieces, pa.binary()),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+            place = self._label(partition), partition, first, task, number
+            yield in_pieces(place, memoryview(encoded(run)), _ARROW)
 
     def _label(self, partition: str) -> int:
         plain = partition.isascii() and partition.isdecimal()
@@ -311,30 +291,25 @@ def _sortable(column: pa.ChunkedArray) -> list[Any]:
     return [*nulls, pa.array(ordered)]
 
 
-def encoded_rows(table: pa.Table) -> memoryview:
-    """Return rows as a blob."""
+def encoded(table: pa.Table, compression: str | None = None) -> pa.Buffer:
+    """Return rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_table(table)
-    return memoryview(sink.getvalue())
+    return sink.getvalue()
+
+
+def decoded(content: Any) -> pa.Table:
+    """Return the rows of an Arrow stream.
+
+    Raises:
+        pa.ArrowInvalid: it is not one.
+    """
+    with pa.ipc.open_stream(content) as reader:
+        return reader.read_all()
 
 
 def _runs_in(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, pa.Table]]:
     """Yield the runs in sorted rows, each with its partition and the key of its first row."""
-    place: tuple[Any, ...] | None = None
-    pieces: list[bytes] = []
-    for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in (*ORDER[:-1], "blob")]
-        for *found, blob in zip(*columns, strict=True):
-            if place is not None and place != tuple(found):
-                yield place[0], place[1], decoded_rows(pieces)
-                pieces = []
-            place = tuple(found)
-            pieces.append(blob)
-    if place is not None:
-        yield place[0], place[1], decoded_rows(pieces)
-
-
-def decoded_rows(pieces: Sequence[bytes]) -> pa.Table:
-    """Return the rows of a blob that comes in pieces."""
-    return pa.ipc.open_stream(pa.py_buffer(b"".join(pieces))).read_all()
+    for (_, partition, first, *_), blob in put_together(batches):
+        yield partition, first, decoded(blob)

@@ -21,14 +21,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tidegate.connectors.model.events import Events, Int64Array, LogRange, PartitionEnd
+from tidegate.connectors.model.events import Events, HeldRange, Int64Array, LogRange, PartitionEnd
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.emission import END_OF_LOG, OPEN_END, Reached, Timeline
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import END_OF_TIME, NO_TIME, running_arrival
 from tidegate.spark.queries.frame_events import RowLayout
-from tidegate.spark.queries.frame_runs import SortedRows, decoded_rows, encoded_rows
-from tidegate.spark.queries.parcels import Found, HeldRange, HistoryRun, Piece, pieces_of, rows_of_task
+from tidegate.spark.queries.frame_runs import SortedRows, decoded, encoded
+from tidegate.spark.queries.parcels import (
+    Found,
+    HistoryRun,
+    Piece,
+    arrow_schema,
+    in_pieces,
+    put_together,
+    rows_of_task,
+)
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -40,16 +48,7 @@ number, and how many rows of the partition there are before."""
 
 ORDER = ("arrival", "place", "partition", "first", "piece")
 
-_ARROW = pa.schema(
-    [
-        ("arrival", pa.int64()),
-        ("place", pa.int64()),
-        ("partition", pa.string()),
-        ("first", pa.int64()),
-        ("piece", pa.int32()),
-        ("blob", pa.binary()),
-    ]
-)
+_ARROW = arrow_schema(ARRIVALS)
 _RUN_ROWS = 16_384
 _RUN_BYTES = 1 << 20
 _FEWEST_ROWS = 1024
@@ -151,17 +150,8 @@ class ArrivalsStage:
 
 
 def _run_rows(partition: str, arrival: int, first: int, rows: pa.Table) -> pa.RecordBatch:
-    pieces = pieces_of(encoded_rows(rows.drop_columns("partition") if "partition" in rows.column_names else rows))
-    count = len(pieces)
-    columns = [
-        pa.array([arrival] * count, pa.int64()),
-        pa.array([int(partition)] * count, pa.int64()),
-        pa.array([partition] * count, pa.string()),
-        pa.array([first] * count, pa.int64()),
-        pa.array(range(count), pa.int32()),
-        pa.array(pieces, pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+    content = rows.drop_columns("partition") if "partition" in rows.column_names else rows
+    return in_pieces((arrival, int(partition), partition, first), memoryview(encoded(content)), _ARROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +177,9 @@ class MergedStage:
         yield from rows_of_task(self.found(run, self._runs(batches), _COMPLETE))
 
     def _runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[PartitionRun]:
-        place: tuple[int, str, int] | None = None
-        pieces: list[bytes] = []
-        for batch in batches:
-            arrivals, partitions, firsts, blobs = (
-                batch.column(name).to_pylist() for name in ("arrival", "partition", "first", "blob")
-            )
-            for *found, blob in zip(arrivals, partitions, firsts, blobs, strict=True):
-                if place is not None and place != tuple(found):
-                    yield self._run(*place, pieces)
-                    pieces = []
-                place = (found[0], found[1], found[2])
-                pieces.append(blob)
-        if place is not None:
-            yield self._run(*place, pieces)
-
-    def _run(self, arrival: int, partition: str, first: int, pieces: Sequence[bytes]) -> PartitionRun:
-        events = self.layout.events(partition, decoded_rows(pieces), first)
-        return PartitionRun(partition, events, running_arrival(events.arrivals, arrival))
+        for (arrival, _, partition, first), blob in put_together(batches):
+            events = self.layout.events(partition, decoded(blob), first)
+            yield PartitionRun(partition, events, running_arrival(events.arrivals, arrival))
 
 
 # the timeline

@@ -12,21 +12,21 @@ looks one batch ahead, a parcel advances its timeline to the arrival of the next
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import struct
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tidegate.connectors.model.errors import InputError, JobError
-from tidegate.connectors.model.events import Events, PartitionEnd
+from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import Events, HeldRange, PartitionEnd
 from tidegate.connectors.model.metrics import INPUT_EVENTS, DataError
 from tidegate.engine import Program
 from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
@@ -35,6 +35,7 @@ from tidegate.job.runtime.shards import ShardInput, deliveries_of_task
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import DATA_ERRORS, INVALID_TIMESTAMP, NO_TIME, Policy
 from tidegate.spark.queries.data_error_shares import TimelineErrors, place_of
+from tidegate.spark.queries.plain_errors import plain_errors
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
@@ -42,16 +43,13 @@ PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob 
 
 ORDER = ("shard", "key", "sender", "number", "piece")
 
-_ARROW = pa.schema(
-    [
-        ("shard", pa.int32()),
-        ("key", pa.int64()),
-        ("sender", pa.string()),
-        ("number", pa.int64()),
-        ("piece", pa.int32()),
-        ("blob", pa.binary()),
-    ]
-)
+_ARROW_TYPES = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "binary": pa.binary(),
+}
 _SIZE = struct.Struct("<q")
 _CODEC = "lz4"
 _PIECE_BYTES = 32_768
@@ -87,17 +85,8 @@ class Parcel:
 def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
     """Yield parcels as rows, a large one in pieces."""
     for parcel in parcels:
-        pieces = pieces_of(_packed(parcel.content))
-        count = len(pieces)
-        columns = [
-            pa.array([parcel.shard] * count, pa.int32()),
-            pa.array([parcel.key] * count, pa.int64()),
-            pa.array([parcel.sender] * count, pa.string()),
-            pa.array([parcel.number] * count, pa.int64()),
-            pa.array(range(count), pa.int32()),
-            pa.array(pieces, pa.binary()),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+        place = parcel.shard, parcel.key, parcel.sender, parcel.number
+        yield in_pieces(place, _packed(parcel.content), _ARROW)
 
 
 class _Pickler(pickle.Pickler):
@@ -135,58 +124,42 @@ def _unpacked(blob: bytes) -> ShardInput | dict[Timeline, Reached]:
     return content
 
 
-def pieces_of(blob: memoryview) -> list[memoryview]:
-    """Return a blob in pieces of which each fits into a row."""
-    return [blob[first : first + _PIECE_BYTES] for first in range(0, len(blob), _PIECE_BYTES)]
-
-
 def parcels_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
     """Yield the parcels in sorted rows."""
-    place: tuple[int, int, str, int] | None = None
-    pieces: list[bytes] = []
-    for batch in batches:
-        shards, keys, senders, numbers, _, blobs = (batch.column(name).to_pylist() for name in _ARROW.names)
-        for *found, blob in zip(shards, keys, senders, numbers, blobs, strict=True):
-            if place is not None and place != tuple(found):
-                yield Parcel(*place, _unpacked(b"".join(pieces)))
-                pieces = []
-            place = (found[0], found[1], found[2], found[3])
-            pieces.append(blob)
-    if place is not None:
-        yield Parcel(*place, _unpacked(b"".join(pieces)))
+    for (shard, key, sender, number), blob in put_together(batches):
+        yield Parcel(shard, key, sender, number, _unpacked(blob))
+
+
+def arrow_schema(columns: str) -> pa.Schema:
+    """Return columns as Arrow has them, given as Spark has them."""
+    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in map(str.split, columns.split(","))])
+
+
+def in_pieces(place: tuple[Any, ...], blob: memoryview, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a blob as rows of which none is large: its place, the number of the piece, and the piece."""
+    pieces = [blob[first : first + _PIECE_BYTES] for first in range(0, len(blob), _PIECE_BYTES)]
+    columns = [*([value] * len(pieces) for value in place), range(len(pieces)), pieces]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    """Yield the blobs in sorted rows of pieces, each after its place."""
+    rows = (row for batch in batches for row in zip(*(one.to_pylist() for one in batch.columns), strict=True))
+    for place, pieces in groupby(rows, key=lambda row: row[:-2]):
+        yield place, b"".join(row[-1] for row in pieces)
+
+
+_ARROW = arrow_schema(PARCELS)
 
 
 def rows_of_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows that a task makes; an error that its message explains loses the traceback, which Spark prints."""
-    is_on_spark = TaskContext.get() is not None
-    if is_on_spark and pa.default_memory_pool().backend_name != "system":
+    if TaskContext.get() is not None and pa.default_memory_pool().backend_name != "system":
         # What Arrow's own allocator returns between batches, the kernel clears anew: a fifth of the time of a task.
         pa.set_memory_pool(pa.system_memory_pool())
-    try:
+    with plain_errors():
         yield from rows
-    except JobError as error:
-        if is_on_spark:
-            # PySpark looks this up as it reports an error, which is the last that a worker does.
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-        raise error.with_traceback(None) from None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRange:
-    """Events that are at hand, as a range of a log."""
-
-    runs: Sequence[Events]
-
-    @property
-    def start(self) -> int:
-        return int(self.runs[0].sequence_numbers[0])
-
-    @property
-    def end(self) -> int:
-        return int(self.runs[-1].sequence_numbers[-1]) + 1
-
-    def read_events(self, batch_events: int) -> Iterator[Events]:
-        yield from self.runs
 
 
 @dataclass(frozen=True, slots=True)

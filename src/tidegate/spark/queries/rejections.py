@@ -10,24 +10,14 @@ import pyarrow as pa
 from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.connectors.model.metrics import DataError
 from tidegate.ordering import DATA_ERRORS, LATE, OUT_OF_ORDER, TICKS_PER_MICROSECOND, Action, Policy
-from tidegate.spark.queries.parcels import HistoryRun, Runs
+from tidegate.spark.queries.parcels import HistoryRun, Runs, arrow_schema
 
 REJECTIONS = (
     "input string, partition string, sequenceNumber bigint, enqueuedTime timestamp, reason string, message string, "
     "body binary"
 )
 
-_ARROW = pa.schema(
-    [
-        ("input", pa.string()),
-        ("partition", pa.string()),
-        ("sequenceNumber", pa.int64()),
-        ("enqueuedTime", pa.timestamp("us", tz="UTC")),
-        ("reason", pa.string()),
-        ("message", pa.string()),
-        ("body", pa.binary()),
-    ]
-)
+_ARROW = arrow_schema(REJECTIONS)
 
 
 def rejections_of(run: HistoryRun[Runs], runs: Iterable[Runs], end: PartitionEnd) -> Iterator[pa.RecordBatch]:
@@ -56,13 +46,10 @@ def _batch(held: list[Events], errors: list[DataError]) -> pa.RecordBatch:
     for error in errors:
         events = held[int(np.searchsorted(firsts, error.sequence_number, side="right")) - 1]
         bodies.append(events.bodies[int(np.searchsorted(events.sequence_numbers, error.sequence_number))])
-    columns = [
-        pa.array([error.input for error in errors], pa.string()),
-        pa.array([error.partition for error in errors], pa.string()),
-        pa.array([error.sequence_number for error in errors], pa.int64()),
-        pa.array([error.arrival // TICKS_PER_MICROSECOND for error in errors], pa.int64()).cast(_ARROW[3].type),
-        pa.array([error.kind for error in errors], pa.string()),
-        pa.array([error.message for error in errors], pa.string()),
-        pa.array(bodies, pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+    rows = (
+        (one.input, one.partition, one.sequence_number, one.arrival // TICKS_PER_MICROSECOND, one.kind, one.message)
+        for one in errors
+    )
+    columns = [*zip(*rows, strict=True), bodies]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

@@ -36,8 +36,8 @@ from tidegate.connectors.model.state_file import DamagedStateError, read_state, 
 from tidegate.durable_files import FileDamaged, Files, make_folders, read_checked, write_checked
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.queries.frame_events import ArrivalOrder, RowLayout, partitions_in
-from tidegate.spark.queries.frame_runs import merged_runs
-from tidegate.spark.queries.parcels import rows_of_task
+from tidegate.spark.queries.frame_runs import encoded, merged_runs
+from tidegate.spark.queries.parcels import arrow_schema, rows_of_task
 from tidegate.spark.streaming.step_source import StepPart
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -47,13 +47,7 @@ SEGMENTS = "partition string, file string, offset bigint, length bigint, first b
 """Rows that say what executors have written."""
 
 ONLY_PARTITION = "0"
-_ARROW = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file", pa.string()),
-        *((name, pa.int64()) for name in ("offset", "length", "first", "end", "arrived")),
-    ]
-)
+_ARROW = arrow_schema(SEGMENTS)
 _SEGMENT_ROWS = 65_536
 _LIST, _ROWS = ".list", ".rows"
 _LOG_FILE = "log.json"
@@ -129,7 +123,8 @@ class SegmentsStage:
                     events = self.kept.placed(partition, rows, ends.get(partition, 0))
                     if self.layout.ordered:
                         orders.setdefault(partition, ArrivalOrder(self.layout.input, partition)).check(events)
-                    content = _encoded(rows.drop_columns("partition") if "partition" in rows.column_names else rows)
+                    kept = rows.drop_columns("partition") if "partition" in rows.column_names else rows
+                    content = encoded(kept, "zstd")
                     begin = file.tell()
                     file.write(content)
                     end = ends[partition] = int(events.sequence_numbers[-1]) + 1
@@ -141,13 +136,6 @@ class SegmentsStage:
         except OSError as error:
             raise InputError(f"input '{self.layout.input}': cannot write {path}: {error.strerror}") from error
         return found
-
-
-def _encoded(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.engine import ResultRows
+from tidegate.spark.queries.frame_runs import encoded
 
 ToTable = Callable[[ResultRows], pa.Table]
 """Returns rows as a table of a fixed schema; it is pickled for executors."""
@@ -30,24 +31,6 @@ class ArrowEncoder:
         """Return the stream; see ``tidegate.connectors.model.encoded_rows.Encoder``."""
         content: bytes = encoded(self.to_table(rows)).to_pybytes()
         return content
-
-
-def encoded(table: pa.Table) -> pa.Buffer:
-    """Return a table as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def decoded(content: Any) -> pa.Table:
-    """Return the table of an Arrow stream.
-
-    Raises:
-        pa.ArrowInvalid: it is not one.
-    """
-    with pa.ipc.open_stream(content) as reader:
-        return reader.read_all()
 
 
 def write_durably(path: Path, content: Any) -> None:

@@ -30,7 +30,8 @@ from tidegate.connectors.model.state_file import DamagedStateError
 from tidegate.connectors.outputs import Mark, OutputOpening, OutputSection, OutputUnavailableError, RejectedRow
 from tidegate.durable_files import Files, replace_file
 from tidegate.engine import ResultRows
-from tidegate.spark.streaming.parts import ArrowEncoder, decoded, encoded, write_durably
+from tidegate.spark.queries.frame_runs import decoded, encoded
+from tidegate.spark.streaming.parts import ArrowEncoder, write_durably
 from tidegate.spark.streaming.result_tables import OutputTable
 from tidegate.spark.streaming.step_source import TASK_BYTES, Plan, StepFolder, StepPart, StepState
 
