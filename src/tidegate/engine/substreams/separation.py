@@ -10,10 +10,10 @@ The keys are followed from the inputs up, as the expressions over the rows of ea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.sql.plan import nodes as plan
-from tidegate.sql.plan.walking import fold, relations_in, relations_of
+from tidegate.sql.plan.walking import fold, rebuilt, relations_in, relations_of
 
 Carriers = tuple[frozenset[plan.Expr], ...]
 """For each OVER key the expressions, with names in lower case, that equal it in every row of a relation."""
@@ -160,17 +160,7 @@ def _has_all(group: tuple[plan.Expr, ...], below: Carriers) -> bool:
 
 def _of_source(expr: plan.Expr, alias: str) -> plan.Expr:
     """Rewrite an expression over the event itself as one over the input's alias."""
-    match expr:
-        case plan.Column(path=path):
-            return plan.Column(alias, path)
-        case plan.Row():
-            return plan.Row(alias)
-        case plan.Call(function=function, args=args):
-            return plan.Call(function, tuple(_of_source(arg, alias) for arg in args))
-        case plan.Cast(value=value, type=type_, safe=safe):
-            return plan.Cast(_of_source(value, alias), type_, safe)
-        case _:
-            return expr
+    return rebuilt(expr, lambda part: replace(part, source=alias) if isinstance(part, plan.Column | plan.Row) else part)
 
 
 def _renamed(keys: frozenset[plan.Expr], alias: str) -> frozenset[plan.Expr]:

@@ -103,10 +103,6 @@ class ScalarFunction:
         """Its name in plans."""
         return self.spelling.lower()
 
-    def result_type(self, types: Sequence[Type | None]) -> Type:
-        """Return the type that every result has that is not NULL, ANY if that is not known."""
-        return self.rule(types) if self.rule is not None else self.signature.result
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFunction:

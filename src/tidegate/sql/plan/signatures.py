@@ -83,12 +83,6 @@ class Signature:
         return ", ".join([*written, "…"] if self.most is None else written)
 
 
-def signature(kinds: str, result: Type = Type.ANY, optional: int = 0, more: bool = False) -> Signature:
-    """Return a signature from the kinds of its arguments, separated by blanks."""
-    words = tuple(map(ArgumentKind, kinds.split()))
-    return Signature(words, len(words) - optional, None if more else len(words), result)
-
-
 def read_signature(text: str, result: Type = Type.ANY) -> Signature:
     """Return a signature from its text.
 

@@ -9,6 +9,7 @@ whole relations would go through it once for each mention.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from tidegate.sql.plan.nodes import (
@@ -164,22 +165,33 @@ def _of_temporal(relation: Temporal) -> Iterator[Expr]:
         yield from (expr for expr in (call.when, call.default) if expr is not None)
 
 
+def rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return an expression with each part changed that is not made of others."""
+    match expr:
+        case Call():
+            return replace(expr, args=tuple(rebuilt(arg, change) for arg in expr.args))
+        case Cast():
+            return replace(expr, value=rebuilt(expr.value, change))
+        case _:
+            return change(expr)
+
+
 def fold(expr: Expr, keep_source: bool = True) -> Expr:
     """Return the expression with names in lower case, optionally without sources. Equal results mean the same."""
-    match expr:
-        case Column():
-            source = expr.source.lower() if keep_source and expr.source is not None else None
-            return Column(source, tuple(word.lower() for word in expr.path))
-        case Row():
-            return Row(expr.source.lower() if expr.source is not None else None)
-        case TemporalRef():
-            return TemporalRef(expr.source.lower(), expr.index)
-        case Call():
-            return Call(expr.function, tuple(fold(arg, keep_source) for arg in expr.args))
-        case Cast():
-            return Cast(fold(expr.value, keep_source), expr.type, expr.safe)
-        case _:
-            return expr
+
+    def folded(part: Expr) -> Expr:
+        match part:
+            case Column():
+                source = part.source.lower() if keep_source and part.source is not None else None
+                return Column(source, tuple(word.lower() for word in part.path))
+            case Row():
+                return Row(part.source.lower() if part.source is not None else None)
+            case TemporalRef():
+                return TemporalRef(part.source.lower(), part.index)
+            case _:
+                return part
+
+    return rebuilt(expr, folded)
 
 
 def same(one: Expr, other: Expr) -> bool:
@@ -197,14 +209,4 @@ def sources_in(expr: Expr) -> set[str]:
 
 def without_source(expr: Expr) -> Expr:
     """Return the expression over the event's own columns, for TIMESTAMP BY, OVER and PARTITION BY."""
-    match expr:
-        case Column():
-            return Column(None, expr.path, expr.position)
-        case Row():
-            return Row(None, expr.position)
-        case Call():
-            return Call(expr.function, tuple(without_source(arg) for arg in expr.args), expr.position)
-        case Cast():
-            return Cast(without_source(expr.value), expr.type, expr.safe, expr.position)
-        case _:
-            return expr
+    return rebuilt(expr, lambda part: replace(part, source=None) if isinstance(part, Column | Row) else part)
