@@ -161,8 +161,7 @@ class Decoder:
         if not any(problems):
             return vector
         failed = np.array([0 if problem is None else int(problem) for problem in problems], dtype=np.int64)
-        kinds = np.where(failed, np.uint8(Kind.ERROR), vector.kinds)
-        return vector.with_kinds(kinds, ints=np.where(failed, failed, vector.int_values()))
+        return vector.failing(failed > 0, failed)
 
     def _vector(self, rows: list[Any], texts: Sequence[bytes], path: Path, missing: dict[Path, BoolArray]) -> Vector:
         """Return the values at a path, and record in ``missing`` where there are none."""

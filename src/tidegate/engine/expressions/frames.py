@@ -26,17 +26,10 @@ def field_of(vector: Vector, path: tuple[str, ...]) -> Vector:
     if not path:
         return vector
     if vector.objects is None:
-        return Vector.nulls(len(vector)) if Kind.ERROR not in vector.present() else _keep_failures(vector)
-    values = [path_value(value, path) for value in vector.object_values().tolist()]
-    result = Vector.of(values)
-    return result if Kind.ERROR not in vector.present() else _keep_failures(vector, result)
-
-
-def _keep_failures(vector: Vector, result: Vector | None = None) -> Vector:
-    result = Vector.nulls(len(vector)) if result is None else result
-    failed = vector.kinds == Kind.ERROR
-    ints = np.where(failed, vector.int_values(), result.int_values())
-    return result.with_kinds(np.where(failed, np.uint8(Kind.ERROR), result.kinds), ints=ints)
+        result = Vector.nulls(len(vector))
+    else:
+        result = Vector.of([path_value(value, path) for value in vector.objects.tolist()])
+    return result.failing(vector.is_kind(Kind.ERROR), vector.int_values())
 
 
 def has_field(vector: Vector, name: str) -> BoolArray:

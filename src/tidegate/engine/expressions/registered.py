@@ -291,9 +291,7 @@ def call_with_columns(name: str, function: Callable[..., Any], args: Sequence[Ve
         failures = [next(value for value in row if isinstance(value, Failure)) for row in _rows(args, where)]
         parts.append(Vector.of(failures))
         places.append(where)
-    back = np.empty(length, dtype=np.int64)
-    back[np.concatenate([*places, np.empty(0, dtype=np.int64)])] = np.arange(length)
-    return Vector.concat(parts).take(back)
+    return Vector.scattered(parts, places, length)
 
 
 def _rows(args: Sequence[Vector], where: Int64Array) -> list[tuple[Any, ...]]:
@@ -355,19 +353,13 @@ def call_with_rows(name: str, function: Any, args: Sequence[Vector], length: int
     results = results_of(name, function.call_rows(given, len(rows)), len(rows))
     if not failing.any():
         return results
-    back = np.empty(length, dtype=np.int64)
-    back[rows] = np.arange(len(rows))
-    parts = [results]
-    begin = len(rows)
-    rest = failing
+    parts, places = [results], [rows]
     for arg in args:
         # A row has the failure of its first argument that failed.
-        where = np.flatnonzero(rest & (arg.kinds == Kind.ERROR))
-        back[where] = begin + np.arange(len(where))
-        parts.append(arg.take(where))
-        begin += len(where)
-        rest = rest & (arg.kinds != Kind.ERROR)
-    return Vector.concat(parts).take(back)
+        places.append(np.flatnonzero(failing & (arg.kinds == Kind.ERROR)))
+        parts.append(arg.take(places[-1]))
+        failing &= arg.kinds != Kind.ERROR
+    return Vector.scattered(parts, places, length)
 
 
 def results_of(name: str, results: Sequence[Any], requests: int) -> Vector:

@@ -205,10 +205,7 @@ def _add_months(numbers: Vector, times: Vector) -> Vector:
 def _in_calendar(numbers: Vector, ticks: Int64Array) -> Vector:
     """Return ``ticks`` as datetimes, where ``numbers`` are bigints."""
     wrong = (ticks < FIRST_TICKS) | (ticks > LAST_TICKS) | (numbers.kinds != Kind.BIGINT)
-    if not wrong.any():
-        return Vector.datetimes(ticks)
-    kinds = np.where(wrong, np.uint8(Kind.ERROR), np.uint8(Kind.DATETIME))
-    return Vector(kinds, ints=np.where(wrong, np.int64(Reason.DATETIME_RANGE), ticks))
+    return Vector.datetimes(ticks).failing(wrong, Reason.DATETIME_RANGE)
 
 
 @_DATES.by_rows(

@@ -267,10 +267,7 @@ def nested_only(kind: Kind) -> Convert:
 
     def only(vector: Vector) -> Vector:
         wrong = ~np.isin(vector.kinds, (Kind.NULL, Kind.ERROR, kind))
-        if not wrong.any():
-            return vector
-        kinds = np.where(wrong, np.uint8(Kind.ERROR), vector.kinds)
-        return vector.with_kinds(kinds, ints=np.where(wrong, np.int64(Reason.OPERAND_TYPE), vector.int_values()))
+        return vector.failing(wrong, Reason.OPERAND_TYPE)
 
     return only
 

@@ -137,8 +137,10 @@ def distance(one: Vector, other: Vector) -> Vector:
         meters[rows] = _ellipsoid().inv(*ends)[2]
     impossible = ~np.isfinite(meters)
     results = Vector.of_floats(np.where(impossible, 0.0, meters))
-    results = _failing(_failing(results, impossible, Reason.OUT_OF_DOMAIN), _no_geometry(first, second))
-    return _failing(results, beyond_first | beyond_second, Reason.LIMIT)
+    results = results.failing(impossible, Reason.OUT_OF_DOMAIN).failing(
+        _no_geometry(first, second), Reason.OPERAND_TYPE
+    )
+    return results.failing(beyond_first | beyond_second, Reason.LIMIT)
 
 
 @_GEOGRAPHY.by_columns(
@@ -185,8 +187,8 @@ def _decided(one: Vector, other: Vector, predicate: Callable[[Geometries, Geomet
     (first, beyond_first), (second, beyond_second) = geometries(one), geometries(other)
     beyond = beyond_first | beyond_second | _meet_too_often(first, second)
     first[beyond] = None
-    found = _failing(Vector.bigints(predicate(first, second).astype(np.int64)), _no_geometry(first, second))
-    return _failing(found, beyond, Reason.LIMIT)
+    found = Vector.bigints(predicate(first, second).astype(np.int64))
+    return found.failing(_no_geometry(first, second), Reason.OPERAND_TYPE).failing(beyond, Reason.LIMIT)
 
 
 def _meet_too_often(first: Geometries, second: Geometries) -> BoolArray:
@@ -238,12 +240,6 @@ def _no_geometry(first: Geometries, second: Geometries) -> BoolArray:
 
     missing: BoolArray = shapely.is_missing(first) | shapely.is_missing(second)
     return missing
-
-
-def _failing(vector: Vector, where: BoolArray, reason: Reason = Reason.OPERAND_TYPE) -> Vector:
-    if not where.any():
-        return vector
-    return Vector.choose(where.astype(np.int64), [vector, Vector.errors(reason, len(vector))])
 
 
 @cache

@@ -34,11 +34,7 @@ def absolute(numbers: Vector) -> Vector:
     """Return the absolute value, of the type of the argument."""
     ints = numbers.int_values()
     result = _keeping_kinds(numbers, np.abs(ints), np.abs(numbers.float_values()))
-    wrong = (numbers.kinds == Kind.BIGINT) & (ints == _SMALLEST)
-    if not wrong.any():
-        return result
-    kinds = np.where(wrong, np.uint8(Kind.ERROR), numbers.kinds)
-    return result.with_kinds(kinds, ints=np.where(wrong, np.int64(Reason.OVERFLOW), result.int_values()))
+    return result.failing((numbers.kinds == Kind.BIGINT) & (ints == _SMALLEST), Reason.OVERFLOW)
 
 
 @_NUMBERS.by_columns("CEILING", "number number", rule=number_type, example=("CEILING(1.2)", "2.0"))
@@ -80,11 +76,7 @@ def sqrt(numbers: Vector) -> Vector:
     """Return the square root."""
     values = as_floats(numbers)
     negative = values < 0
-    result = finite_floats(np.sqrt(np.where(negative, 0.0, values)))
-    if not negative.any():
-        return result
-    kinds = np.where(negative, np.uint8(Kind.ERROR), result.kinds)
-    return result.with_kinds(kinds, ints=np.where(negative, np.int64(Reason.OUT_OF_DOMAIN), result.int_values()))
+    return finite_floats(np.sqrt(np.where(negative, 0.0, values))).failing(negative, Reason.OUT_OF_DOMAIN)
 
 
 @_NUMBERS.by_columns(

@@ -169,22 +169,14 @@ def _float_arithmetic(operation: Arithmetic, left: FloatArray, right: FloatArray
                 assert_never(operation)
 
 
-def _checked(values: Int64Array, wrong: BoolArray, reason: Reason = Reason.OVERFLOW) -> Vector:
-    if not wrong.any():
-        return Vector.bigints(values)
-    return Vector(
-        np.where(wrong, np.uint8(Kind.ERROR), np.uint8(Kind.BIGINT)), ints=np.where(wrong, np.int64(reason), values)
-    )
-
-
 def _add(left: Int64Array, right: Int64Array) -> Vector:
     result = left + right
-    return _checked(result, ((left ^ result) & (right ^ result)) < 0)
+    return Vector.bigints(result).failing(((left ^ result) & (right ^ result)) < 0, Reason.OVERFLOW)
 
 
 def _subtract(left: Int64Array, right: Int64Array) -> Vector:
     result = left - right
-    return _checked(result, ((left ^ right) & (left ^ result)) < 0)
+    return Vector.bigints(result).failing(((left ^ right) & (left ^ result)) < 0, Reason.OVERFLOW)
 
 
 def _multiply(left: Int64Array, right: Int64Array) -> Vector:
@@ -196,7 +188,7 @@ def _multiply(left: Int64Array, right: Int64Array) -> Vector:
     wrong = np.zeros(len(result), dtype=np.bool_)
     for place in np.flatnonzero(near).tolist():
         wrong[place] = not -(2**63) <= int(left[place]) * int(right[place]) < 2**63
-    return _checked(result, wrong)
+    return Vector.bigints(result).failing(wrong, Reason.OVERFLOW)
 
 
 def _divide(left: Int64Array, right: Int64Array) -> Vector:
@@ -204,21 +196,13 @@ def _divide(left: Int64Array, right: Int64Array) -> Vector:
     safe = np.where(zero | overflow, 1, right)
     quotient = left // safe
     quotient += (quotient * safe != left) & ((left < 0) != (safe < 0))
-    result = _checked(quotient, overflow)
-    return _with_failures(result, zero, Reason.DIVIDE_BY_ZERO)
+    return Vector.bigints(quotient).failing(overflow, Reason.OVERFLOW).failing(zero, Reason.DIVIDE_BY_ZERO)
 
 
 def _modulo(left: Int64Array, right: Int64Array) -> Vector:
     zero = right == 0
     result = Vector.bigints(np.fmod(left, np.where(zero | (right == -1), 1, right)))
-    return _with_failures(result, zero, Reason.DIVIDE_BY_ZERO)
-
-
-def _with_failures(vector: Vector, failed: BoolArray, reason: Reason) -> Vector:
-    if not failed.any():
-        return vector
-    kinds = np.where(failed, np.uint8(Kind.ERROR), vector.kinds)
-    return vector.with_kinds(kinds, ints=np.where(failed, np.int64(reason), vector.int_values()))
+    return result.failing(zero, Reason.DIVIDE_BY_ZERO)
 
 
 _BIGINT_OPERATIONS: dict[Arithmetic, Callable[[Int64Array, Int64Array], Vector]] = {
@@ -243,7 +227,7 @@ def bitwise(operation: Bitwise, left: Vector, right: Vector) -> Vector:
     if bits.any():
         result = result.with_kinds(np.where(bits, np.uint8(Kind.BIT), result.kinds))
     fractions = (left.kinds == Kind.FLOAT) | (right.kinds == Kind.FLOAT)
-    return strictly(_with_failures(result, fractions, Reason.OPERAND_TYPE), (left, right))
+    return strictly(result.failing(fractions, Reason.OPERAND_TYPE), (left, right))
 
 
 _BITWISE_UFUNCS: dict[Bitwise, Any] = {
@@ -290,7 +274,6 @@ def compare(comparison: Comparison, left: Vector, right: Vector) -> Vector:
     kinds = left.uniform, right.uniform
     if None not in kinds and (family := _family(kinds[0], kinds[1])) is not None:
         return strictly(_compare_family(comparison, left, right, family), (left, right))
-    result = Vector.nulls(len(left))
     pairs = left.kinds.astype(np.int64) * len(Kind) + right.kinds
     parts, places = [], []
     for pair in np.flatnonzero(np.bincount(pairs)).tolist():
@@ -302,11 +285,7 @@ def compare(comparison: Comparison, left: Vector, right: Vector) -> Vector:
         else:
             parts.append(strictly(_compare_family(comparison, one, other, family), (one, other)))
         places.append(where)
-    if not parts:
-        return result
-    back = np.empty(len(left), dtype=np.int64)
-    back[np.concatenate(places)] = np.arange(len(left))
-    return Vector.concat(parts).take(back)
+    return Vector.scattered(parts, places, len(left))
 
 
 def matches(operand: Vector, option: Vector) -> Vector:

@@ -35,12 +35,7 @@ _TYPE_NAMES = {
 def type_names(vector: Vector) -> Vector:
     """Return the name of the type of a value."""
     names = Vector.of([_TYPE_NAMES.get(kind) for kind in Kind])
-    result = names.take(vector.kinds.astype(np.int64))
-    if Kind.ERROR not in vector.present():
-        return result
-    failed = vector.kinds == Kind.ERROR
-    ints = np.where(failed, vector.int_values(), 0)
-    return result.with_kinds(np.where(failed, np.uint8(Kind.ERROR), result.kinds), ints=ints)
+    return names.take(vector.kinds.astype(np.int64)).failing(vector.is_kind(Kind.ERROR), vector.int_values())
 
 
 @_NESTED.by_rows(

@@ -169,10 +169,9 @@ def beyond_limit(vector: Vector, failed: Any) -> Vector:
     """Return the vector with the failure `Reason.LIMIT` where ``failed``; the texts there are forgotten."""
     if not failed.any():
         return vector
-    kinds = np.where(failed, np.uint8(Kind.ERROR), vector.kinds)
-    ints = np.where(failed, np.int64(Reason.LIMIT), vector.int_values())
     texts = None if vector.texts is None else pc.if_else(failed, None, vector.texts)
-    return vector.with_kinds(kinds, ints=ints, texts=texts)
+    failing = vector.failing(failed, Reason.LIMIT)
+    return failing.with_kinds(failing.kinds, texts=texts)
 
 
 def may_hold_too_many(text: bytes | str, most: int = MOST_VALUES) -> bool:

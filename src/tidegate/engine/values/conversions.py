@@ -51,9 +51,7 @@ def by_kind(vector: Vector, convert: Callable[[Vector, int], Vector]) -> Vector:
         part = vector.take(where)
         parts.append(part if kind in (Kind.NULL, Kind.ERROR) else convert(part, kind))
         places.append(where)
-    back = np.empty(len(vector), dtype=np.int64)
-    back[np.concatenate(places)] = np.arange(len(vector))
-    return Vector.concat(parts).take(back)
+    return Vector.scattered(parts, places, len(vector))
 
 
 def to_numbers(vector: Vector) -> Vector:
@@ -130,7 +128,7 @@ def _datetime(vector: Vector, kind: int) -> Vector:
             return vector
         case Kind.NVARCHAR:
             ticks, valid = parse_datetimes(vector.text_values())
-            return _valid_or_failed(Vector.datetimes(ticks), valid, Reason.CONVERSION)
+            return Vector.datetimes(ticks).failing(~valid, Reason.CONVERSION)
         case _:
             return Vector.errors(Reason.OPERAND_TYPE, len(vector))
 
@@ -155,7 +153,7 @@ def _ordered(vector: Vector, kind: int) -> Vector:
     if kind != Kind.NVARCHAR:
         return vector
     numbers = of_distinct(vector, parse_number)
-    return _valid_or_failed(numbers, numbers.kinds != Kind.ERROR, Reason.NOT_COMPARABLE)
+    return numbers.failing(numbers.kinds == Kind.ERROR, Reason.NOT_COMPARABLE)
 
 
 def to_texts(vector: Vector) -> Vector:
@@ -209,7 +207,7 @@ def _to_bigint(vector: Vector, kind: int) -> Vector:
         case Kind.FLOAT:
             values = np.trunc(vector.float_values())
             fits = (values >= -(2.0**63)) & (values < 2.0**63)
-            return _valid_or_failed(Vector.bigints(np.where(fits, values, 0.0).astype(np.int64)), fits, Reason.OVERFLOW)
+            return Vector.bigints(np.where(fits, values, 0.0).astype(np.int64)).failing(~fits, Reason.OVERFLOW)
         case Kind.NVARCHAR:
             return of_distinct(vector, _parse_integer)
         case _:
@@ -296,13 +294,6 @@ def parse_json(text: str) -> Any:
 
 def _unchanged(vector: Vector, kind: int) -> Vector:
     return vector
-
-
-def _valid_or_failed(vector: Vector, valid: Any, reason: Reason) -> Vector:
-    if valid.all():
-        return vector
-    kinds = np.where(valid, vector.kinds, np.uint8(Kind.ERROR))
-    return vector.with_kinds(kinds, ints=np.where(valid, vector.int_values(), np.int64(reason)))
 
 
 _NUMBERS = frozenset({Kind.NULL, Kind.BIGINT, Kind.FLOAT, Kind.ERROR})

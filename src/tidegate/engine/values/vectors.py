@@ -13,7 +13,7 @@ Invariants: floats are finite, and zero has no sign; texts are valid UTF-8; date
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from math import isfinite
 from typing import Any, TypeAlias
@@ -192,6 +192,13 @@ class Vector:
             encoded=self.encoded if texts is None else None,
         )
 
+    def failing(self, where: BoolArray, reason: int | Int64Array) -> Vector:
+        """Return the values with a failure in place of those ``where``: its `Reason`, or int64[n] reasons."""
+        if not where.any():
+            return self
+        kinds = np.where(where, np.uint8(Kind.ERROR), self.kinds)
+        return self.with_kinds(kinds, ints=np.where(where, reason, self.int_values()))
+
     def take(self, indices: Int64Array) -> Vector:
         """Return the values at ``indices``, in that order."""
         uniform, encoded = self.uniform, self.encoded
@@ -362,6 +369,13 @@ class Vector:
         )
 
     @classmethod
+    def scattered(cls, parts: Sequence[Vector], places: Sequence[Int64Array], length: int) -> Vector:
+        """Return ``length`` values, those of each part at its places; every place is in one of them."""
+        back = np.empty(length, dtype=np.int64)
+        back[np.concatenate([*places, np.empty(0, dtype=np.int64)])] = np.arange(length)
+        return cls.concat(parts).take(back)
+
+    @classmethod
     def choose(cls, which: Int64Array, vectors: Sequence[Vector]) -> Vector:
         """Choose row by row the value of ``vectors[which[row]]``; all of them are n long."""
         if len(vectors) == 1:
@@ -459,20 +473,12 @@ def _of_one_type(type_: type, values: Sequence[Any]) -> Vector | None:
         return Vector.nulls(len(values))
     kind = _KIND_OF_TYPE[type_]
     if kind in OBJECT_KINDS:
-        return Vector(_all_of(kind, len(values)), objects=_fill_objects(values), uniform=int(kind))
+        return Vector(_all_of(kind, len(values)), objects=object_array(values), uniform=int(kind))
     try:
         ints = np.array(values, dtype=np.int64)
     except OverflowError:
         return None
     return Vector(_all_of(kind, len(values)), ints=ints, uniform=int(kind))
-
-
-def _fill_objects(values: Iterable[Any]) -> npt.NDArray[np.object_]:
-    listed = list(values)
-    array = np.empty(len(listed), dtype=object)
-    for index, value in enumerate(listed):
-        array[index] = value
-    return array
 
 
 def _of_many_types(values: Sequence[Any]) -> Vector:
@@ -499,7 +505,7 @@ def _of_many_types(values: Sequence[Any]) -> Vector:
             texts = pa.array([value if type(value) is str else None for value in values], TEXT)
         elif kind in OBJECT_KINDS:
             objects = np.full(length, None, dtype=object) if objects is None else objects
-            objects[places] = _fill_objects(chosen)
+            objects[places] = object_array(chosen)
         elif kind in INT_KINDS:
             assert ints is not None
             for place, value in zip(places.tolist(), chosen, strict=True):

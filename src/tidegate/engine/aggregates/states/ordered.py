@@ -22,7 +22,7 @@ from tidegate.engine.aggregates.states.state import (
     totals,
 )
 from tidegate.engine.values.grouping import ordered_keys, ranges, sort_keys, sorted_rows, unified
-from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Reason, Vector
+from tidegate.engine.values.vectors import Int64Array, Kind, Reason, Vector
 from tidegate.sql.plan import nodes as plan
 
 _FAMILIES = np.zeros(len(Kind), dtype=np.int64)
@@ -66,7 +66,8 @@ class Extremes(DominatedState):
         least, most = np.full(size, len(Kind)), np.zeros(size, dtype=np.int64)
         np.minimum.at(least, codes, families)
         np.maximum.at(most, codes, families)
-        return cls(_failing(found.take(where), (least < most) | (most == _FAMILIES[Kind.ERROR])), largest)
+        failed = (least < most) | (most == _FAMILIES[Kind.ERROR])
+        return cls(found.take(where).failing(failed, Reason.NOT_COMPARABLE), largest)
 
     def take(self, indices: Int64Array) -> Extremes:
         return Extremes(self.values.take(indices), self.largest)
@@ -91,7 +92,8 @@ class Extremes(DominatedState):
             return Extremes(found, self.largest)
         inside = [totals((families == family).astype(np.int64), before[lows], before[highs]) > 0 for family in range(5)]
         several = np.sum(inside, axis=0) > 1
-        return Extremes(_failing(found, several | inside[_FAMILIES[Kind.ERROR]]), self.largest)
+        failed = several | inside[_FAMILIES[Kind.ERROR]]
+        return Extremes(found.failing(failed, Reason.NOT_COMPARABLE), self.largest)
 
     def undominated(self, ids: Int64Array, ends: Int64Array) -> tuple[Int64Array, Extremes]:
         """Find the values that no later one of their key equals or surpasses, or that cannot be compared with those."""
@@ -117,13 +119,6 @@ def _families(values: Vector) -> Int64Array | None:
     present = _FAMILIES[list(values.present() - {Kind.NULL})]
     comparable = not len(present) or bool((present == present[0]).all() and present[0] != _FAMILIES[Kind.ERROR])
     return None if comparable else families
-
-
-def _failing(values: Vector, failed: BoolArray) -> Vector:
-    return values.with_kinds(
-        np.where(failed, np.uint8(Kind.ERROR), values.kinds),
-        ints=np.where(failed, np.int64(Reason.NOT_COMPARABLE), values.int_values()),
-    )
 
 
 @dataclass(frozen=True, slots=True)
