@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.engine import Program, ResultRows
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, ShardName, StateLocation, StateLost, WorkersLost
+from tidegate.job.runtime.placement import Outcome, Rebuilding, ShardName, StateLocation, StateLost, WorkersLost
 from tidegate.job.runtime.rebuilding import to_the_end, with_those_below
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.task import Task
@@ -24,7 +24,7 @@ from tidegate.spark.stages import AdoptingStage, Answer, JobOnShards, RestoringS
 from tidegate.spark.step import at_shards, clean, step
 
 
-class RebuildingShards:
+class RebuildingShards(Rebuilding):
     """Lost shards, where Spark keeps them now, and the shards of lower levels.
 
     They have a run of their own, so that what the other shards hold stays as it is. Tasks read all events, as the key
@@ -58,7 +58,11 @@ class RebuildingShards:
         self._carries = carries
         self._job = replace(job, run=f"{job.run}_{uuid.uuid4().hex}", only=with_those_below(lost, location.shards))
         self._version = 0
-        self.location = location
+        self._location = location
+
+    @property
+    def location(self) -> StateLocation:
+        return self._location
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """Run a step of the lost shards. What it emits has been emitted before."""
@@ -104,24 +108,12 @@ class RebuildingShards:
     def use(self, program: Program) -> None:
         self._job = replace(self._job, program=SharedProgram.of(program.sharded(), ""))
 
-    def idle_executors(self, sealed: bool) -> int:
-        return 0
-
     def preview(self, order: StepOrder) -> list[ResultRows]:
         return []
 
     def seal(self, folder: SealFolder) -> SealedState:
         """Seal nothing: the run that is followed does it."""
         return SealedState(self._job.sharding.shards, self._job.sharding.seed, 0)
-
-    def prepare_spread(self) -> bool:
-        return True
-
-    def spread(self) -> None:
-        return None
-
-    def rebuilding(self, lost: Collection[ShardName]) -> None:
-        return None
 
 
 def check(answers: Sequence[Answer]) -> None:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
@@ -24,6 +24,7 @@ from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import (
     DriverPlacement,
     Outcome,
+    Placement,
     StateLocation,
     StateLost,
     WorkersLost,
@@ -37,7 +38,7 @@ _WITHOUT_INTERRUPTS = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "tidegate"]
 _CALL_ENDS_WITHIN_S = 1.0
 
 
-class IsolatedPlacement:
+class IsolatedPlacement(Placement):
     """The keyed side and the tasks of a job in a child process, which ends with this one."""
 
     def __init__(self, program: Program, policy: Policy) -> None:
@@ -59,9 +60,6 @@ class IsolatedPlacement:
         outcome: Outcome = self._call("run", tasks, order)
         return outcome
 
-    def idle_executors(self, sealed: bool) -> int:
-        return 0
-
     def preview(self, order: StepOrder) -> list[ResultRows]:
         rows: list[ResultRows] = self._call("preview", order)
         return rows
@@ -75,15 +73,6 @@ class IsolatedPlacement:
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         self._call("restore", folder, sealed)
-
-    def prepare_spread(self) -> bool:
-        return True
-
-    def spread(self) -> None:
-        return None
-
-    def rebuilding(self, lost: Collection[tuple[int, int]]) -> None:
-        return None
 
     def close(self) -> None:
         """End the process, even within a step."""

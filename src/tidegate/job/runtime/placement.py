@@ -122,7 +122,10 @@ class StateSizes:
 
 
 class Placement(Protocol):
-    """Runs the tasks and the keyed side of a run's steps."""
+    """Runs the tasks and the keyed side of a run's steps.
+
+    What moves shards is for placements on executors; the others inherit that there is nothing to move.
+    """
 
     @property
     def location(self) -> StateLocation:
@@ -143,6 +146,7 @@ class Placement(Protocol):
         Args:
             sealed: whether it would continue from a seal, and so with as many shards as it has.
         """
+        return 0
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them.
@@ -172,6 +176,7 @@ class Placement(Protocol):
 
     def prepare_spread(self) -> bool:
         """Return whether shards can move now; if not, that is prepared beside steps."""
+        return True
 
     def spread(self) -> int | None:
         """Move shards, with their states, to executors that have none.
@@ -183,9 +188,11 @@ class Placement(Protocol):
             OSError: a disk refuses; the shards are where they were.
             StateLost, WorkersLost: as for ``run``; likewise.
         """
+        return None
 
     def rebuilding(self, lost: Collection[ShardName]) -> Rebuilding | None:
         """Return a placement of lost shards, with empty states; None if everything has to be computed again."""
+        return None
 
     def close(self) -> None:
         """Delete what the keyed side holds."""
@@ -206,7 +213,7 @@ _WHOLE = "whole"
 """The name of the state in this process."""
 
 
-class DriverPlacement:
+class DriverPlacement(Placement):
     """The keyed side in this process."""
 
     def __init__(self, program: Program, policy: Policy, runner_for: Callable[[Program], Runner]) -> None:
@@ -239,9 +246,6 @@ class DriverPlacement:
             results, rows, complete, errors, calls, counted, sizes.total, operator_bytes=dict(sizes.operators)
         )
 
-    def idle_executors(self, sealed: bool) -> int:
-        return 0
-
     def preview(self, order: StepOrder) -> list[ResultRows]:
         return self._keyed.preview(order.released, order.ahead)
 
@@ -273,15 +277,6 @@ class DriverPlacement:
                 shutil.rmtree(left, ignore_errors=True)
             self._store = StateStore(Path(tempfile.mkdtemp(prefix=prefix)))
         return self._store
-
-    def prepare_spread(self) -> bool:
-        return True
-
-    def spread(self) -> None:
-        return None
-
-    def rebuilding(self, lost: Collection[ShardName]) -> None:
-        return None
 
     def close(self) -> None:
         if self._store is not None:
