@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import pickle
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,28 @@ from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.walking import expressions_of, parts_in, relations_of
 
 
+class PythonFunction(ABC):
+    """A function or class in Python, which is loaded where it is first called, and pickled without what was loaded."""
+
+    @property
+    @abstractmethod
+    def target(self) -> Any:
+        """Return the function or class itself."""
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it.
+
+        Raises:
+            Exception: whatever the function raises.
+        """
+        return self.target(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "target"}
+
+
 @dataclass(frozen=True)
-class RegisteredFunction:
+class RegisteredFunction(PythonFunction):
     """Something a module defines, called as if it were defined here; always picklable.
 
     Attributes:
@@ -49,14 +70,6 @@ class RegisteredFunction:
     attribute: str
     vectorized: bool = False
 
-    def __call__(self, *args: Any) -> Any:
-        """Call it.
-
-        Raises:
-            Exception: whatever the function raises.
-        """
-        return self.target(*args)
-
     @functools.cached_property
     def target(self) -> Any:
         """Return the function or class itself, imported on first use.
@@ -70,16 +83,9 @@ class RegisteredFunction:
         """Return what results depend on."""
         return (self.attribute, self.vectorized, self.module if self.source is None else self.source)
 
-    def __getstate__(self) -> tuple[str, bytes | None, str, bool]:
-        return (self.module, self.source, self.attribute, self.vectorized)
-
-    def __setstate__(self, state: tuple[str, bytes | None, str, bool]) -> None:
-        for name, value in zip(("module", "source", "attribute", "vectorized"), state, strict=True):
-            object.__setattr__(self, name, value)
-
 
 @dataclass(frozen=True)
-class PickledFunction:
+class PickledFunction(PythonFunction):
     """A function or a class of a Python program that runs the query itself, sent to the tasks by value.
 
     Attributes:
@@ -90,14 +96,6 @@ class PickledFunction:
     content: bytes
     vectorized: bool = False
 
-    def __call__(self, *args: Any) -> Any:
-        """Call it.
-
-        Raises:
-            Exception: whatever the function raises.
-        """
-        return self.target(*args)
-
     @functools.cached_property
     def target(self) -> Any:
         """Return the function or class itself, loaded on first use."""
@@ -106,13 +104,6 @@ class PickledFunction:
     def identity(self) -> tuple[Any, ...]:
         """Return what results depend on."""
         return (self.content, self.vectorized)
-
-    def __getstate__(self) -> tuple[bytes, bool]:
-        return (self.content, self.vectorized)
-
-    def __setstate__(self, state: tuple[bytes, bool]) -> None:
-        for name, value in zip(("content", "vectorized"), state, strict=True):
-            object.__setattr__(self, name, value)
 
 
 JobFunction: TypeAlias = (
@@ -187,9 +178,7 @@ def check_calls(query: plan.Query, functions: Mapping[str, Callable[..., Any]]) 
 def _refusal(function: Callable[..., Any], count: int) -> str | None:
     """Return why a function cannot be called with so many arguments; None if it can or if that is unknown."""
     try:
-        signature = inspect.signature(
-            function.target if isinstance(function, RegisteredFunction | PickledFunction) else function
-        )
+        signature = inspect.signature(function.target if isinstance(function, PythonFunction) else function)
     except (TypeError, ValueError):
         return None
     try:
