@@ -10,14 +10,21 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidegate.job import StepReport, load_job, run_job
-from tidegate.ordering import format_time
+from tidegate.connectors.model.encoded_rows import Encoder
+from tidegate.engine import Program
+from tidegate.job import StepReport, load_job
+from tidegate.job.run.opening import open_run
+from tidegate.job.run.run import Placements, RunHooks, RunSettings, run_steps
+from tidegate.ordering import Policy, format_time
 from tidegate.server import BackgroundServer
-from tidegate.spark import SparkRunner
+from tidegate.spark.calls import StepThread
+from tidegate.spark.executors import shards_for
+from tidegate.spark.placement import PlacementSettings, SparkPlacement
 
 PARTITIONS = 4
 BATCH = 1000
@@ -61,6 +68,14 @@ def fill(server: BackgroundServer, events: int, files: Path) -> int:
     return size // events
 
 
+def on_spark(
+    spark: SparkSession, program: Program, policy: Policy, folder: Path, encoders: Mapping[str, Encoder] | None = None
+) -> SparkPlacement:
+    """Where a job runs on a session, as `tidegate job run` places it."""
+    shards = shards_for(spark.sparkContext.defaultParallelism)
+    return SparkPlacement(spark, program, policy, PlacementSettings(shards, folder, encoders or {}), StepThread())
+
+
 def ours(
     folder: Path, connection_string: str, spark: SparkSession, sql: str, hub: str = "backlog"
 ) -> tuple[float, int, list[int]]:
@@ -85,13 +100,10 @@ def ours(
         caught_up = report.step.caught_up
 
     began = time.perf_counter()
-    run_job(
-        job,
-        SparkRunner(spark.sparkContext, job.program, job.policy),
-        parallelism=spark.sparkContext.defaultParallelism,
-        on_step=on_step,
-        should_stop=lambda: caught_up,
-    )
+    with open_run(job) as opened:
+        placements = Placements(lambda program: on_spark(spark, program, job.policy, opened.folder, opened.encoders))
+        settings = RunSettings(parallelism=spark.sparkContext.defaultParallelism)
+        run_steps(opened, placements, settings, RunHooks(on_step, should_stop=lambda: caught_up))
     took = time.perf_counter() - began
     return took, len((folder / "results.jsonl").read_bytes().splitlines()), memory
 

@@ -12,19 +12,20 @@ all processes used of the processors.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._backlog import ProcessorTime, spark_session
+from benchmarks._backlog import ProcessorTime, on_spark, spark_session
 from benchmarks.job_substreams import DAYS, QUERIES, MadeLog
 from tidegate.engine import CATALOG, Program
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy
-from tidegate.spark.runner import SparkRunner
 from tidegate.sql import compile_query
 
 STEP_EVENTS = 10_000
@@ -33,14 +34,14 @@ MEASURED_STEPS = 40
 
 
 def microseconds_per_event(
-    spark: SparkSession, used: ProcessorTime, sql: str, log: MadeLog, late_s: int
+    spark: SparkSession, used: ProcessorTime, sql: str, log: MadeLog, late_s: int, folder: Path
 ) -> tuple[float, float]:
     """Of time and of processor time, over whole windows."""
     program = Program.prepare(compile_query(sql, catalog=CATALOG))
     policy = Policy.seconds(late=late_s)
-    runner = SparkRunner(spark.sparkContext, program, policy)
+    placement = on_spark(spark, program, policy, folder)
     log.shown = len(log.bodies) - (WARM_UP_STEPS + MEASURED_STEPS) * STEP_EVENTS
-    stepper = Stepper(program, policy, {"i": log}, runner, settings=StepSettings(250_000))
+    stepper = Stepper(program, policy, {"i": log}, placement, settings=StepSettings(250_000))
     while not stepper.step().caught_up:
         pass
     begin = time.perf_counter(), used.seconds()
@@ -51,13 +52,15 @@ def microseconds_per_event(
         for rows in stepper.step().rows:
             rows.to_json_lines()
     events = MEASURED_STEPS * STEP_EVENTS / 1e6
-    return (time.perf_counter() - begin[0]) / events, (used.seconds() - begin[1]) / events
+    costs = (time.perf_counter() - begin[0]) / events, (used.seconds() - begin[1]) / events
+    placement.close()
+    return costs
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a table; 1 if the bar is missed."""
     most = int(arguments[0]) if arguments else 1_000_000
-    spark, used = spark_session(), ProcessorTime()
+    spark, used, folder = spark_session(), ProcessorTime(), Path(tempfile.mkdtemp())
     table = Table("query", "substreams", "late tolerance", "µs per event", "ratio", "µs of processors", "ratio")
     worst = 0.0
     for name in arguments[1:] or QUERIES:
@@ -65,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         for substreams in (1, most):
             log = MadeLog(substreams, 20)
             for late_s in (5, DAYS):
-                costs = microseconds_per_event(spark, used, QUERIES[name], log, late_s)
+                costs = microseconds_per_event(spark, used, QUERIES[name], log, late_s, folder)
                 first = first or costs
                 ratios = [cost / one for cost, one in zip(costs, first, strict=True)]
                 worst = max(worst, ratios[0])

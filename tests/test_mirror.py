@@ -373,10 +373,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "spark/stream_run",
         "spark/streaming/result_tables",
     ),
-    "tests/spark/test_run.py": (
-        "spark/stages",
-        "spark/runner",
-    ),
+    "tests/spark/test_run.py": ("spark/stages",),
 }
 
 

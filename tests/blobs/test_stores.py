@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.azurite import azurite, container
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.s3_server import s3_server
 from tidegate.blobs import BlobError, ObjectStore, PathPattern, open_source
 from tidegate.blobs.object_store import BlobGone
@@ -78,7 +78,7 @@ def test_a_job_over_files_joined_with_a_file(url: str, tmp_path: Path) -> None:
         '[outputs.o]\ntype = "file"\npath = "o.jsonl"\n'
     )
     job = load_job(path)
-    assert run_job(job, runner_of(job.program, job.policy), max_events_per_step=5).why == "complete"
+    assert run_job(job, travelling(job), max_events_per_step=5).why == "complete"
     folder = f"{url.rpartition('/')[2]}/"
     found = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert found == [

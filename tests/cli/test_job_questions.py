@@ -12,7 +12,8 @@ from tidegate.cli import main
 from tidegate.engine import Program
 from tidegate.job import Stepper
 from tidegate.job.run.status import StatusFile
-from tidegate.job.runtime.task import RangeResult, Task, local_runner, run_task
+from tidegate.job.runtime.placement import DriverPlacement
+from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import Carry, Policy
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -106,7 +107,7 @@ def test_a_difference_is_shown_and_is_exit_code_1(
             result.carry = Carry(arrival=result.carry.arrival)
         return results
 
-    monkeypatch.setattr("tidegate.job.runtime.task.run_task", forgetful)
+    monkeypatch.setattr("tidegate.job.runtime.placement.run_task", forgetful)
     code, out, _ = tidegate(capsys, "job", "verify", ILLUSTRATION, "-o", "json")
     found = json.loads(out)
     assert (code, found["identical"]) == (1, False)
@@ -139,7 +140,7 @@ def test_a_running_job_says_who_holds_back_and_partitions_alike_stand_together(
 ) -> None:
     events = [event("0", at(99), at(99)), event("1", at(50), at(49)), event("2", at(50), at(49))]
     source = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=30, out_of_order=2), events, at(100))
-    step = Stepper(source.program, source.policy, source.logs, local_runner(source.program, source.policy)).step()
+    step = Stepper(source.program, source.policy, source.logs, DriverPlacement(source.program, source.policy)).step()
     job = tmp_path / "job.toml"
     job.write_text(
         'name = "j"\nquery = "SELECT t INTO out FROM i TIMESTAMP BY t"\n[inputs.i]\ntype = "recorded"\npath = "no"\n'

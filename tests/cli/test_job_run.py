@@ -26,7 +26,6 @@ from tidegate.durable_files import DirectoryLock
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import StepReport, load_job, run_job
 from tidegate.job.run.run_log import RunLog
-from tidegate.job.runtime.task import local_runner
 from tidegate.server import BackgroundServer
 from tidegate.service.log_format import JsonFormatter
 
@@ -173,7 +172,6 @@ def test_a_hub_that_is_down_at_the_start_and_later_is_waited_for(tmp_path: Path)
         loaded = load_job(job)
         run_job(
             loaded,
-            local_runner(loaded.program, loaded.policy),
             on_step=reports.append,
             notice=notices.append,
             should_stop=stop.is_set,

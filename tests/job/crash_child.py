@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tidegate.job import StepReport, load_job, run_job
 from tidegate.job.run import commit_coordinator
 
@@ -35,7 +35,7 @@ def run(path: Path, max_events_per_step: int, last_step: int | None) -> None:
             signal.alarm(300)
             signal.pause()
 
-    run_job(job, runner_of(job.program, job.policy), max_events_per_step=max_events_per_step, on_step=on_step)
+    run_job(job, travelling(job), max_events_per_step=max_events_per_step, on_step=on_step)
 
 
 def nurse(path: Path, max_events_per_step: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tests.job.estimates import outputs_by_estimate, with_ticks
-from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
+from tests.job.logs import EPOCH, Cuts, TravellingTasks, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.job.random_queries import KEYS, random_query
 from tests.job.runtime.test_step import QUERIES as PLAIN
 from tests.job.sharded import ShardsHere
@@ -23,7 +23,7 @@ from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.inputs.ticks import Ticks
 from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program
-from tidegate.job.runtime.placement import Placement, Runner
+from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Progress, Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
@@ -52,27 +52,24 @@ def drawn(dice: random.Random) -> Drawn:
     return Drawn(program, {name: _log(dice, keys) for name in program.input_names}, _policy(dice))
 
 
-def check(
-    seed: int, runner_for: Callable[[Program, Policy], Runner] = runner_of, placement_of: PlacementOf = ShardsHere
-) -> None:
-    """Whatever is computed in cuts, by a runner's tasks, is what one look in this process gives.
+def check(seed: int, placement_of: PlacementOf = ShardsHere) -> None:
+    """Whatever is computed in cuts, and by shards, is what one look in this process gives.
 
     Raises:
         AssertionError: it is not; the message has the seed.
     """
     try:
-        _check(random.Random(seed), runner_for, placement_of)
+        _check(random.Random(seed), placement_of)
     except Exception as error:
         raise AssertionError(f"TIDEGATE_EQUALITY_SEED={seed} shows it again") from error
 
 
-def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner], placement_of: PlacementOf) -> None:
+def _check(dice: random.Random, placement_of: PlacementOf) -> None:
     program, logs, policy = drawn(dice)
     cuts = _cuts(dice)
     start = EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)
-    runner = runner_for(program, policy)
     whole = outputs_of_one_step(program, policy, logs)
-    assert outputs_in_cuts(program, policy, logs, cuts, runner) == whole
+    assert outputs_in_cuts(program, policy, logs, cuts) == whole
     shards, hash_seed = dice.randint(1, 4), dice.getrandbits(64)
     sharded = outputs_in_cuts(
         program, policy, logs, cuts, placement=lambda: placement_of(program, policy, shards, hash_seed)
@@ -80,7 +77,7 @@ def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner],
     assert sharded == whole, f"{shards} shards"
     _check_start(program, policy, with_ticks(logs, Ticks()), start)
 
-    outputs, ticks = outputs_by_estimate(program, policy, logs, cuts, dice, runner)
+    outputs, ticks = outputs_by_estimate(program, policy, logs, cuts, dice)
     ticked = with_ticks(logs, ticks)
     assert outputs == _joined(_lines(program, policy, ticked, NO_TIME))
     _check_start(program, policy, ticked, start)
@@ -99,7 +96,7 @@ def _lines(
 ) -> dict[str, list[bytes]]:
     """The results from an output start time on, in one look, those since a time."""
     found = {}
-    for rows in Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step().rows:
+    for rows in Stepper(program, policy, logs, TravellingTasks(program, policy), Progress(start)).step().rows:
         lines = zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
         if kept := [line for time, line in lines if time >= since]:
             found[rows.output] = kept

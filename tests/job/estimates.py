@@ -8,13 +8,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.job.logs import EPOCH, Cuts, RevealedLog
+from tests.job.logs import EPOCH, Cuts, RevealedLog, TravellingTasks
 from tidegate.connectors.inputs.kinds import ArrivalEstimate
 from tidegate.connectors.inputs.recorded import RecordedLog
 from tidegate.connectors.inputs.ticks import TickedLog, Ticks
 from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import Program
-from tidegate.job.runtime.step import Progress, Runner, Step, Stepper, StepSettings
+from tidegate.job.runtime.step import Progress, Step, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 
 _HALF = TICKS_PER_SECOND // 2
@@ -65,12 +65,11 @@ def outputs_by_estimate(
     logs: dict[str, RecordedLog],
     cuts: Cuts,
     dice: random.Random,
-    runner: Runner,
 ) -> tuple[dict[str, bytes], Ticks]:
     """The logs as they grow, in small steps, by runs that are killed at ``cuts.restart_after``: what left, by output,
     and every tick that was written down."""
     with tempfile.TemporaryDirectory() as folder:
-        return _Runs(program, policy, logs, cuts, dice, runner, Path(folder)).go_on()
+        return _Runs(program, policy, logs, cuts, dice, Path(folder)).go_on()
 
 
 class _Runs:
@@ -83,11 +82,10 @@ class _Runs:
         logs: dict[str, RecordedLog],
         cuts: Cuts,
         dice: random.Random,
-        runner: Runner,
         folder: Path,
     ) -> None:
         self._program, self._policy, self._logs, self._cuts = program, policy, logs, cuts
-        self._dice, self._runner, self._folder = dice, runner, folder
+        self._dice, self._folder = dice, folder
         # Somebody may speak for one of several inputs.
         self._shown = {
             name: SilentLog(log) if number == 0 or dice.random() < 0.7 else RevealedLog(log)
@@ -138,7 +136,7 @@ class _Runs:
             self._program,
             self._policy,
             logs,
-            self._runner,
+            TravellingTasks(self._program, self._policy),
             self._progress,
             StepSettings(self._cuts.max_events_per_step, self._cuts.batch_events, self._cuts.parallelism),
         )

@@ -1,4 +1,4 @@
-"""Random logs, a hub that reveals one bit by bit, and a runner without Spark: what the tests of a job share."""
+"""What the tests of a job share: random logs, a hub that reveals one bit by bit, and tasks that travel as on Spark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tests.job.random_queries import KEYS
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
 from tidegate.connectors.model.events import InputLog, PartitionEnd
 from tidegate.engine import CATALOG, Program
-from tidegate.job.runtime.placement import Placement, Runner, StateLost
+from tidegate.job import Job
+from tidegate.job.run.run import Placements
+from tidegate.job.runtime.placement import DriverPlacement, Placement, StateLost
 from tidegate.job.runtime.step import Stepper, StepSettings
-from tidegate.job.runtime.task import RangeResult, Task, run_task
+from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 from tidegate.sql import compile_query
 
@@ -28,17 +30,19 @@ def prepared(sql: str) -> Program:
     return Program.prepare(compile_query(sql, catalog=CATALOG))
 
 
-def runner_of(program: Program, policy: Policy) -> Callable[[Sequence[Task]], list[list[RangeResult]]]:
+class TravellingTasks(DriverPlacement):
     """Runs tasks here and now, in reverse, as nothing may depend on their order; they travel as they do in Spark."""
 
-    def run(tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        travelled = pickle.loads(pickle.dumps([*reversed(tasks)]))
-        results: list[list[RangeResult]] = pickle.loads(
-            pickle.dumps([run_task(task, program, policy) for task in travelled])
-        )
+    def results(self, tasks: Sequence[Task]) -> list[RangeResult]:
+        """The results of tasks that were pickled; they are pickled too."""
+        travelled: list[Task] = pickle.loads(pickle.dumps([*reversed(tasks)]))
+        results: list[RangeResult] = pickle.loads(pickle.dumps(super().results(travelled)))
         return results
 
-    return run
+
+def travelling(job: Job) -> Placements:
+    """Where a job's run has such tasks."""
+    return Placements(lambda program: TravellingTasks(program, job.policy))
 
 
 class RevealedLog:
@@ -86,7 +90,7 @@ class Cuts:
 
 def outputs_of_one_step(program: Program, policy: Policy, logs: dict[str, RecordedLog]) -> dict[str, bytes]:
     """The whole log in one step: what every other way must come to."""
-    stepper = Stepper(program, policy, _as_inputs(logs), runner_of(program, policy))
+    stepper = Stepper(program, policy, _as_inputs(logs), TravellingTasks(program, policy))
     step = stepper.step()
     assert step.complete
     return {rows.output: rows.to_json_lines() for rows in step.rows}
@@ -97,7 +101,6 @@ def outputs_in_cuts(
     policy: Policy,
     logs: dict[str, RecordedLog],
     cuts: Cuts,
-    runner: Runner | None = None,
     placement: Callable[[], Placement] | None = None,
 ) -> dict[str, bytes]:
     """The log as it grows, in small steps, by one run after another."""
@@ -109,7 +112,7 @@ def outputs_in_cuts(
             program,
             policy,
             _as_inputs(revealed),
-            (runner or runner_of(program, policy)) if placement is None else placement(),
+            TravellingTasks(program, policy) if placement is None else placement(),
             None if before is None else before.progress,
             StepSettings(cuts.max_events_per_step, cuts.batch_events, cuts.parallelism),
         )

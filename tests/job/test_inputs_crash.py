@@ -11,14 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.patience import PATIENCE_S
 from tests.profiles import scaled
 from tidegate.connectors.inputs.ticks import PastTicks
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import format_time
 
 KILLS = scaled(4)
@@ -103,7 +103,7 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
     deadline = time.monotonic() + PATIENCE_S
     run_job(
         job,
-        runner_of(job.program, job.policy),
+        travelling(job),
         should_stop=lambda: len(lines_of(tmp_path / "rows.jsonl")) >= publisher.events or time.monotonic() > deadline,
     )
     assert (tmp_path / "folder.state" / "ticks.json").exists()
@@ -111,7 +111,9 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
     rows = lines_of(tmp_path / "rows.jsonl")
     assert sorted(json.loads(row)["v"] for row in rows) == list(range(publisher.events))
     with open_replay_source(path) as source:
-        step = Stepper(source.program, source.policy, source.logs, local_runner(source.program, source.policy)).step()
+        step = Stepper(
+            source.program, source.policy, source.logs, DriverPlacement(source.program, source.policy)
+        ).step()
     expected = {one.output: one.to_json_lines().splitlines() for one in step.rows}
     assert rows == expected["rows"]
     counted = lines_of(tmp_path / "counted.jsonl")

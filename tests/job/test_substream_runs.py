@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.job.run.test_run import START, outputs_of, run_here, write_job
 from tidegate.cli import main
 from tidegate.job import JobError, StepReport, load_job, run_job
@@ -60,7 +60,7 @@ def test_a_run_up_to_a_time_and_another_from_there_give_every_row_once(tmp_path:
     path = write_job(tmp_path / "parts", 200, QUERY)
     for until in (START + 9 * TICKS_PER_SECOND, START + 20 * TICKS_PER_SECOND + 1):
         job = load_job(path)
-        assert run_job(job, runner_of(job.program, job.policy), until=until, max_events_per_step=25).why
+        assert run_job(job, travelling(job), until=until, max_events_per_step=25).why
     run_here(path)
     for parts, whole in zip(outputs_of(tmp_path / "parts"), outputs_of(tmp_path / "whole"), strict=True):
         assert sorted(parts.splitlines()) == sorted(whole.splitlines())
@@ -80,7 +80,7 @@ def test_a_run_says_where_substreams_wait_for_every_partition(
 ) -> None:
     job = load_job(write_job(tmp_path, 30, query, ordering))
     notices: list[str] = []
-    run_job(job, runner_of(job.program, job.policy), notice=notices.append)
+    run_job(job, travelling(job), notice=notices.append)
     assert bool(notices) == (said is not None)
     assert said is None or re.search(said, notices[0])
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.job import logs as any_logs
-from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
+from tests.job.logs import EPOCH, Cuts, RevealedLog, TravellingTasks, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
 from tests.profiles import example_count
@@ -111,8 +111,8 @@ def test_two_inputs(name: str, one: RecordedLog, other: RecordedLog, policy: Pol
 def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy, seconds: int, ticks: int) -> None:
     program = prepared(QUERIES[name])
     start = EPOCH + seconds * TICKS_PER_SECOND + ticks
-    whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
-    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), Progress(start)).step()
+    whole = Stepper(program, policy, {"i": log}, any_logs.TravellingTasks(program, policy)).step()
+    started = Stepper(program, policy, {"i": log}, any_logs.TravellingTasks(program, policy), Progress(start)).step()
     for rows in whole.rows:
         expected = [
             line
@@ -146,7 +146,7 @@ def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: in
         ),
     )
     stepper = Stepper(
-        program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(dice.randint(1, 9))
+        program, policy, {"i": log}, TravellingTasks(program, policy), settings=StepSettings(dice.randint(1, 9))
     )
     left: list[list[int]] = []
     clock = EPOCH
@@ -183,7 +183,7 @@ def test_tolerances_and_watermarks_are_exact_to_the_tick() -> None:
     ]
     policy = Policy.seconds(late=5, out_of_order=1)
     program, log = prepared(PROJECTION), RevealedLog(log_of(events))
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+    stepper = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy))
 
     def left_at(clock: int) -> list[tuple[int, str]]:
         log.clock = clock
@@ -215,7 +215,7 @@ def test_without_a_late_tolerance_a_silent_substream_waits_for_ever() -> None:
         Arrived(0, 2, EPOCH + 1, EPOCH + 1, "b"),
     ]
     program, log = prepared(PROJECTION), RevealedLog(log_of(events))
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+    stepper = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy))
     log.clock = EPOCH + 10**6 * TICKS_PER_SECOND
     step = stepper.step()
     assert [row["n"] for rows in step.rows for row in rows.to_dicts()] == [1]
@@ -290,7 +290,7 @@ def test_a_join_waits_for_a_timeline_that_nobody_has_seen() -> None:
     policy, late = Policy.seconds(late=20, out_of_order=0), 20 * TICKS_PER_SECOND
     log = RevealedLog(keyed_log((10, 10, 1, 1), (40, 40, 1, 2), (41, 22, "1", 3)))
     program = prepared(TIMES + " " + PAIRS.replace("JOIN", "LEFT JOIN"))
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+    stepper = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy))
 
     def emitted_at(clock: int) -> dict[str, list[int]]:
         log.clock = clock

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.oracle.generation import Job, job_of
 from tests.oracle.semantics import Event, Rows, Time, evaluate
 from tidegate.connectors.inputs.recorded import RecordedLine
@@ -22,7 +22,7 @@ def difference(seed: int) -> str | None:
     case = case_of(job)
     early, late, out_of_order, action = job.policy
     policy = Policy.seconds(early=early, late=late, out_of_order=out_of_order, action=action)
-    results = [case_result(case, runner_of, max_events_per_step=most) for most in job.max_events_per_step]
+    results = [case_result(case, TravellingTasks, max_events_per_step=most) for most in job.max_events_per_step]
     found = [line for line in results[0].differences if "cannot run" in line or "reads" in line]
     if not found:
         outputs, metrics = evaluate(job.query, job.events, job.names, policy)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.oracle.differential import case_of, compared, difference
 from tests.oracle.generation import job_of
 from tests.oracle.semantics import Rows, evaluate
@@ -29,7 +29,7 @@ def _both(seed: int) -> tuple[dict[str, Rows], CaseResult]:
     early, late, out_of_order, action = job.policy
     policy = Policy.seconds(early=early, late=late, out_of_order=out_of_order, action=action)
     outputs, _ = evaluate(job.query, job.events, job.names, policy)
-    return outputs, case_result(case_of(job), runner_of)
+    return outputs, case_result(case_of(job), TravellingTasks)
 
 
 def _seed_with_rows() -> int:

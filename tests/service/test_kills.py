@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.job.run.test_run import write_job
 from tests.patience import PATIENCE_S
 from tests.profiles import scaled
@@ -91,7 +91,7 @@ def test_ten_jobs_of_a_service_that_is_killed_write_the_same_bytes(tmp_path: Pat
     expected = {}
     for name, path in job_files(tmp_path / "whole").items():
         job = load_job(path)
-        run_job(job, runner_of(job.program, job.policy))
+        run_job(job, travelling(job))
         expected[name] = (path.parent / "o.jsonl").read_bytes()
     killed = job_files(tmp_path / "killed")
     with Jobs(tmp_path / "service", ServiceSettings(max_events_per_step=2)) as jobs:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.job.run.test_run import write_job
 from tests.patience import PATIENCE_S, eventually
 from tests.server.process import free_port
@@ -54,7 +54,7 @@ def measured(folder: Path, name: str) -> dict[str, Any]:
     steps: list[StepReport] = []
     run_job(
         job,
-        runner_of(job.program, job.policy),
+        travelling(job),
         observers=[reporter.see],
         max_events_per_step=50,
         on_step=steps.append,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import RevealedLog, prepared, runner_of
+from tests.job.logs import RevealedLog, TravellingTasks, prepared
 from tests.patience import PATIENCE_S
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import Stepper
@@ -32,7 +32,7 @@ def test_an_operator_is_behind_by_its_own_delay_and_that_of_what_it_reads() -> N
     arrival = time.time_ns() // 100 - BEHIND_S * TICKS_PER_SECOND
     log = RevealedLog(RecordedLog([RecordedEvent("0", arrival, json.dumps({"k": "x", "v": 1}).encode())]))
     log.clock = arrival
-    step = Stepper(program, policy, {"i": log}, runner_of(program, policy)).step()
+    step = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy)).step()
     sent: queue.Queue[dict[str, Any]] = queue.Queue()
     reporter = Reporter("job", sent.put, program)
     reporter.see(step, {}, {})

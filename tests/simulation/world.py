@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.log.support import HeldCommitter
 from tests.simulation.machine import SimulatedOs
 from tests.simulation.publishers import HUB, SimulatedPublisher, number_of
@@ -302,7 +302,7 @@ class World:
             try:
                 run_job(
                     job,
-                    runner_of(job.program, job.policy),
+                    travelling(job),
                     max_events_per_step=max_events_per_step,
                     on_step=count,
                     should_stop=should_stop,

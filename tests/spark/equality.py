@@ -18,7 +18,6 @@ from tidegate.job.runtime.task import Task
 from tidegate.ordering import Policy
 from tidegate.spark.calls import StepThread
 from tidegate.spark.placement import SMALL_EVENTS, PlacementSettings, SparkPlacement
-from tidegate.spark.runner import SparkRunner
 from tidegate.spark.session import spark_context
 
 
@@ -44,5 +43,5 @@ def check_on_spark(master: str, log_file: Path, seeds: Iterable[int]) -> int:
             return OfBothShapes(session, program, policy, PlacementSettings(shards, Path(folder)), thread)
 
         for seed in seeds:
-            check(seed, lambda program, policy: SparkRunner(context, program, policy), placed)
+            check(seed, placed)
         return context.defaultParallelism

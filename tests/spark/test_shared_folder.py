@@ -45,6 +45,6 @@ def test_executors_are_asked(spark: SparkSession, tmp_path: Path) -> None:
 
     folder = SharedFolder.of(tmp_path / "state")
     check_shared(spark, folder, call)
-    gone = SharedFolder(tmp_path / "elsewhere", "proof")
+    gone = SharedFolder(tmp_path / "elsewhere", "proof", "mount it")
     with pytest.raises(JobError, match=r"elsewhere is not shared: an executor on .* No such file"):
         check_shared(spark, gone, call)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidegate.job.config.definition import JobDefinition, read_definition
     from tidegate.job.prepare.loading import Job, load_job
     from tidegate.job.run.run import RunSummary, StepReport, run_job
-    from tidegate.job.runtime.step import Runner, Step, Stepper
+    from tidegate.job.runtime.step import Step, Stepper
     from tidegate.job.testing.case import Case, CaseResult, case_result, read_case
 else:
     __getattr__, __dir__ = lazy_names(__name__)
@@ -40,7 +40,6 @@ __all__ = [
     "OutputError",
     "ProjectError",
     "RunSummary",
-    "Runner",
     "Step",
     "StepReport",
     "Stepper",

@@ -1,4 +1,4 @@
-"""The only code that uses Spark: the `eventhubs` data source for Spark's own users, and the runner of a job's tasks."""
+"""The only code that uses Spark: the `eventhubs` data source for Spark's own users, and what runs jobs on it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tidegate.spark.queries.evaluation import rejected, sql
     from tidegate.spark.queries.frame_events import EventsOfFrame, events
     from tidegate.spark.queries.reference_frames import ReferenceOfFrame, reference
-    from tidegate.spark.run import run_job_on_spark
-    from tidegate.spark.runner import SparkRunner
+    from tidegate.spark.run import placements_on_spark, run_job_on_spark
     from tidegate.spark.session import end_java, spark_context
     from tidegate.spark.stream_writer import ResultStreamWriter, stream
     from tidegate.spark.streaming.checkpoint import CheckpointMismatch
@@ -47,11 +46,11 @@ __all__ = [
     "PySparkTooOld",
     "ReferenceOfFrame",
     "ResultStreamWriter",
-    "SparkRunner",
     "StreamingQueryFailed",
     "UnknownFormat",
     "end_java",
     "events",
+    "placements_on_spark",
     "reference",
     "rejected",
     "run_job_on_spark",

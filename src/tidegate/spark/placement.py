@@ -111,6 +111,7 @@ class PlacementSettings:
         owner: the name of what the job leaves on a Spark that it shares with others; empty if it has its own.
         small_events: a step of no more events is taken in one task, where all executors are on one machine.
         first_events: the same for the first step, which computes the state.
+        rest_s: how long results that wait for nothing but time may wait, so that an idle job does not bother Spark.
     """
 
     shards: int
@@ -124,9 +125,7 @@ class PlacementSettings:
     owner: str = ""
     small_events: int = SMALL_EVENTS
     first_events: int = SMALL_EVENTS
-
-
-_REST_S = 1.0
+    rest_s: float = 1.0
 
 
 class SparkPlacement:
@@ -235,7 +234,7 @@ class SparkPlacement:
         check(answers)
         results = [result for answer in answers for result in answer.results]
         if carries is not None:
-            carries.received_all(results, tasks)
+            carries.received(results, tasks)
         reports = [answer.report for answer in answers if answer.report is not None]
         self._version += 1
         complete = Completeness.least(report.complete for report in reports)
@@ -312,8 +311,8 @@ class SparkPlacement:
         if self._complete is not None and self._complete.slowest >= order.settled_at and not self._by_substream:
             # The shards hold nothing that time alone would release, and learn the time with the next events.
             return Outcome([], [], complete, state_bytes=self._state_bytes)
-        now = time.monotonic()
-        if complete != self._complete and (complete.slowest == END_OF_TIME or now - self._ran_at > _REST_S):
+        rested = time.monotonic() - self._ran_at > self._settings.rest_s
+        if complete != self._complete and (complete.slowest == END_OF_TIME or rested):
             return None
         return Outcome([], [], self._complete or Completeness(order.released, NO_TIME), state_bytes=self._state_bytes)
 

@@ -78,7 +78,7 @@ class RebuildingShards(Rebuilding):
         self._version += 1
         results = [result for answer in answers for result in answer.results]
         if carries is not None:
-            carries.received_all(results, tasks)
+            carries.received(results, tasks)
         complete = Completeness.least(answer.report.complete for answer in answers if answer.report is not None)
         return Outcome(results, [], complete)
 

@@ -6,11 +6,13 @@ import contextlib
 import functools
 import os
 import re
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -21,7 +23,7 @@ from pyspark.sql import SparkSession
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.retry_policy import WaitingNotice
 from tidegate.engine import Program
-from tidegate.job import Job, RunSummary, StepReport
+from tidegate.job import Job, JobError, RunSummary, StepReport
 from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
 from tidegate.job.run.isolated_placement import IsolatedPlacement
@@ -33,10 +35,10 @@ from tidegate.job.run.run import Observer, Placements, RunHooks, RunSettings, in
 from tidegate.job.run.seal_schedule import is_worthwhile
 from tidegate.job.run.status import note_waiting
 from tidegate.job.runtime.emission import StepOrder
-from tidegate.job.runtime.placement import Outcome, Placement
+from tidegate.job.runtime.placement import Outcome, Placement, StateLost, WorkersLost
 from tidegate.job.runtime.step import Step
 from tidegate.job.runtime.task import Task
-from tidegate.ordering import END_OF_TIME
+from tidegate.ordering import END_OF_TIME, Policy
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import ExecutorWatch, executors_for_shards, shards_for
 from tidegate.spark.failures import failure_of
@@ -101,6 +103,54 @@ def run_job_on_spark(
         except (Py4JError, PySparkException) as error:
             # Java may die while it is asked for no more than the number of its cores.
             raise failure_of(error) from error
+
+
+@contextlib.contextmanager
+def placements_on_spark(
+    spark: SparkSettings, name: str, on_spark_ui: Callable[[str], None] = lambda address: None
+) -> Iterator[Callable[[Program, Policy], Placement]]:
+    """Yield what returns where a query runs under a policy: on a Spark that ends with the context.
+
+    Each query takes the place of the one before, and its results wait for nothing.
+
+    Args:
+        name: the name of the application on Spark.
+        on_spark_ui: called with the address of Spark's web UI, if the settings ask for it.
+
+    Raises:
+        JobError: Spark does not start, or executors do not share the current folder with this process.
+    """
+    with spark_context(spark, name) as context, contextlib.ExitStack() as used:
+        if context.uiWebUrl:
+            on_spark_ui(context.uiWebUrl)
+        session, thread = SparkSession(context), StepThread()
+        is_local = str(context.master).startswith("local")
+        beside = None if is_local else Path.cwd()
+        folder = Path(used.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-", dir=beside)))
+        if not is_local:
+            shared = SharedFolder.of(folder, "run the command in a folder on a file system that all machines share")
+            check_shared(session, shared, lambda call: readable(lambda: thread.call(call)))
+        placed = used.enter_context(contextlib.ExitStack())
+
+        def place(program: Program, policy: Policy) -> Placement:
+            placed.close()
+            shards = spark.shards or shards_for(context.defaultParallelism)
+            settings = PlacementSettings(shards, folder, name=name, master=str(context.master), rest_s=0)
+            placement = SparkPlacement(session, program, policy, settings, thread)
+            placed.callback(placement.close)
+            return _OncePlacement(placement)
+
+        yield place
+
+
+class _OncePlacement(ForwardingPlacement):
+    """A placement of a query that is not taken up again where Spark has lost a part of it."""
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        try:
+            return super().run(tasks, order)
+        except (StateLost, WorkersLost) as lost:
+            raise JobError(f"Spark has lost what it computed, {lost}; run the command again") from lost
 
 
 class SparkPlacements:

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from tidegate.job import JobError
 from tidegate.spark.streaming.parts import parallelism
 
-_NEXT_STEP = (
+NEXT_STEP_OF_JOB = (
     "all machines need the same folder there: set state_dir to a folder on a file system that they share, or run the "
-    "job with --placement driver"
+    "job with --placement process"
 )
 _SEEN: set[Path] = set()
 
@@ -32,14 +32,15 @@ class SharedFolder:
 
     path: Path
     proof: str
+    next_step: str
 
     @classmethod
-    def of(cls, path: Path) -> SharedFolder:
-        """Leave a proof."""
+    def of(cls, path: Path, next_step: str = NEXT_STEP_OF_JOB) -> SharedFolder:
+        """Leave a proof; ``next_step`` is what a person can do if executors do not find it."""
         name = f"shared-{uuid.uuid4().hex}"
         path.mkdir(0o750, parents=True, exist_ok=True)
         (path / name).write_text(name, encoding="utf-8")
-        return cls(path, name)
+        return cls(path, name, next_step)
 
     def problem_here(self) -> str | None:
         """Return what is wrong with the folder on this machine; None if it is the driver's."""
@@ -52,15 +53,15 @@ class SharedFolder:
             answer.write_text(self.proof, encoding="utf-8")
             answer.unlink()
         except OSError as error:
-            return f"{self._on_machine()}: {error.strerror or type(error).__name__}; {_NEXT_STEP}"
+            return f"{self._on_machine()}: {error.strerror or type(error).__name__}; {self.next_step}"
         if not is_same:
-            return f"{self._on_machine()}; {_NEXT_STEP}"
+            return f"{self._on_machine()}; {self.next_step}"
         _SEEN.add(file)
         return None
 
     def _on_machine(self) -> str:
         return (
-            f"the state folder {self.path} is not shared: an executor on {platform.node()} does not find there what "
+            f"the folder {self.path} is not shared: an executor on {platform.node()} does not find there what "
             "the driver has written"
         )
 

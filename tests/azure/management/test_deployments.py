@@ -138,7 +138,8 @@ def test_a_hub_and_a_job_from_a_template(api: Api, arm_server: Server, arm_jobs:
     assert made == ["demo-in", "demo-out", "demo-job", "results"]
     assert api.call("PUT", DEPLOYMENT, body(TEMPLATE, prefix="demo")).status == 200
     listed = api.ok("GET", DEPLOYMENT.removesuffix("/main"))["value"]
-    assert [one["name"] for one in listed] == ["main"]
+    # Tests of other files may have deployed something here too.
+    assert [one["name"] for one in listed].count("main") == 1
     assert [api.call("DELETE", DEPLOYMENT).status, api.call("GET", DEPLOYMENT).status] == [204, 404]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.job.projects import (
     JOB_CONFIG,
     TOTALS,
@@ -39,7 +39,7 @@ FROM_PROJECTS = sorted(CASES.glob("d365-*.json"))
 def run(folder: Path, **more: Any) -> list[ProjectCaseResult]:
     project = read_project(folder)
     tests = ProjectTests(project, functions=functions_of(project))
-    return [tests.run(case, runner_of, **more) for case in tests.cases]
+    return [tests.run(case, TravellingTasks, **more) for case in tests.cases]
 
 
 @pytest.mark.parametrize("path", FROM_PROJECTS, ids=lambda path: path.stem)

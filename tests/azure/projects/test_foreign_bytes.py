@@ -15,7 +15,6 @@ from tidegate.job import JobError, read_case
 from tidegate.job.analysis.replay_source import is_case
 from tidegate.job.config.definition import read_content
 from tidegate.job.prepare.check import check_job
-from tidegate.job.runtime.task import local_runner
 
 FILES = ("asaproj.json", "JobConfig.json", "rides.asaql", "Test/testConfig.json", "Test/Hourly/Rides.json")
 JOB = '"type": "Microsoft.StreamAnalytics/streamingjobs"'
@@ -45,7 +44,7 @@ def test_a_damaged_file_of_a_project_is_reported(tmp_path: Path, name: str, dama
     with contextlib.suppress(JobError):
         tests = ProjectTests(read_project(tmp_path))
         for case in tests.cases:
-            tests.run(case, local_runner)
+            tests.run(case)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -18,7 +18,6 @@ from tidegate.azure.projects.live import live_project
 from tidegate.azure.projects.reading import read_project
 from tidegate.connectors.model.errors import JobError
 from tidegate.job.config.overrides import parse_override
-from tidegate.job.runtime.task import local_runner
 
 QUERY = "SELECT at, zone, id INTO out FROM [in]"
 FUNCTION = {"Name": "Shout", "Type": "Scalar", "ScriptType": "JSFunction", "OutputType": "nvarchar(max)"}
@@ -129,7 +128,7 @@ def test_a_whole_project_in_another_case_passes_the_same_test_cases(tmp_path: Pa
     project = read_project(tmp_path)
     assert project.config.late_s == 5
     tests = ProjectTests(project)
-    assert [tests.run(case, local_runner).passed for case in tests.cases] == [True]
+    assert [tests.run(case).passed for case in tests.cases] == [True]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
@@ -140,7 +139,7 @@ def test_a_project_may_be_in_utf_16(tmp_path: Path, encoding: str) -> None:
         mark = "\ufeff" if encoding == "utf-16-be" else ""
         path.write_bytes(f"{mark}{text}".replace("\n", "\r\n").encode(encoding))
     tests = ProjectTests(read_project(tmp_path))
-    assert [tests.run(case, local_runner).passed for case in tests.cases] == [True]
+    assert [tests.run(case).passed for case in tests.cases] == [True]
 
 
 @pytest.mark.parametrize(

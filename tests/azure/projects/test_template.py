@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.job.projects import QUERY, TOTALS, input_file, rides_case, rides_project, write_json, write_test_config
 from tidegate.azure.projects.cases import ProjectTests
 from tidegate.azure.projects.datasources.kinds import DATA_SOURCES
@@ -119,7 +119,7 @@ def test_its_tests_are_run_as_those_of_a_project(tmp_path: Path) -> None:
     path = write_json(tmp_path / "template.json", template())
     write_test_config(tmp_path, [rides_case()])
     tests = ProjectTests(read_project(path))
-    result = tests.run(tests.cases[0], runner_of)
+    result = tests.run(tests.cases[0], TravellingTasks)
     assert result.passed, result
     assert [len(output.rows) for output in result.outputs] == [len(TOTALS)]
 
@@ -140,7 +140,7 @@ def test_functions_in_javascript_are_refused_by_name(tmp_path: Path) -> None:
     )
     tests = ProjectTests(read_project(path))
     with pytest.raises(JobQueryError, match=r"udf\.shout is in JavaScript"):
-        tests.run(tests.cases[0], runner_of)
+        tests.run(tests.cases[0], TravellingTasks)
 
 
 @pytest.mark.parametrize(

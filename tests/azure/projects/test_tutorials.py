@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.azurite import azurite, container
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.job.test_kills import events_of
 from tidegate.azure.projects.live import load_project
 from tidegate.azure.projects.reading import read_project
@@ -66,7 +66,7 @@ def run(project: Path, *overrides: str) -> list[str]:
     notes: list[str] = []
     parsed = [parse_override(text, project.parent) for text in overrides]
     job = load_project(read_project(project), notes.append, parsed)
-    run_job(job, runner_of(job.program, job.policy), until_caught_up=True)
+    run_job(job, travelling(job), until_caught_up=True)
     return notes
 
 

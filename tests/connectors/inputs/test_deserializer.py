@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tidegate.connectors.inputs.deserializer import deserializer_of
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.model.errors import InputError
@@ -96,7 +96,7 @@ def test_a_job_reads_files_with_it(code: Path, tmp_path: Path) -> None:
         '[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
     )
     job = load_job(tmp_path / "job.toml")
-    summary = run_job(job, runner_of(job.program, job.policy))
+    summary = run_job(job, travelling(job))
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows == [{"zone": zone, "fare": 5} for zone in "abc"]
     assert summary.why == "complete"

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.connectors.inputs.kit import Origin, StreamContract
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tidegate.connectors.inputs.files import FilesInput, FilesLog, file_rows
 from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.connectors.model.errors import InputError
@@ -240,7 +240,7 @@ def write_job(folder: Path, settings: str, query: str = QUERY, *, ordering: str 
 
 def run(path: Path, **settings: Any) -> RunSummary:
     job = load_job(path)
-    return run_job(job, runner_of(job.program, job.policy), **settings)
+    return run_job(job, travelling(job), **settings)
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
@@ -310,14 +310,14 @@ def test_a_job_that_watches_a_folder_takes_in_what_appears_and_lets_go_of_it(
         names = tmp_path / "names.jsonl"
         return names.exists() and len(names.read_bytes().splitlines()) == 6 and bool(rows_in(tmp_path / "totals.jsonl"))
 
-    summary = run_job(job, runner_of(job.program, job.policy), on_step=on_step, should_stop=enough)
+    summary = run_job(job, travelling(job), on_step=on_step, should_stop=enough)
     assert summary.why == "stopped"
     assert summary.totals["Input Events"] == 6
     assert summary.watermark > NO_TIME
     # What comes next goes behind it, whatever its time says.
     put(tmp_path / "in" / "0.json", json_text(ROWS), 0)
     looks = iter(range(3))
-    again = run_job(load_job(path), runner_of(job.program, job.policy), should_stop=lambda: next(looks, None) is None)
+    again = run_job(load_job(path), travelling(job), should_stop=lambda: next(looks, None) is None)
     assert again.totals["Input Events"] == 9
     order = (tmp_path / "files.state" / "files" / "i.jsonl").read_text().splitlines()
     assert [json.loads(line)["blob"]["name"] for line in order[1:]] == ["a.json", "b.json", "0.json"]

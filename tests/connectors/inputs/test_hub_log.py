@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.connectors.inputs.kit import Origin, StreamContract
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.log.support import InlineCommitter, SetClock, append, stored
 from tidegate.amqp.encoding.types import Symbol, Timestamp
 from tidegate.amqp.messages import Message, Properties, encode_message
@@ -68,7 +68,7 @@ class _Hub:
 
 def rows_of(hub: _Hub, sql: str) -> tuple[list[dict[str, Any]], Any]:
     program = prepared(sql)
-    stepper = Stepper(program, Policy.seconds(), {"i": hub}, runner_of(program, Policy.seconds()))
+    stepper = Stepper(program, Policy.seconds(), {"i": hub}, TravellingTasks(program, Policy.seconds()))
     step = stepper.step()
     hub.close()
     return [json.loads(line) for rows in step.rows for line in rows.to_json_lines().splitlines()], step

@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.connectors.inputs.kit import StreamContract, events_of
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.kafka import kafka
 from tests.patience import PATIENCE_S, eventually
 from tidegate.connectors.inputs import kafka as log_module
@@ -117,7 +117,7 @@ def test_a_job_reads_every_partition_of_every_topic(broker: str) -> None:
     policy = Policy.seconds(late=5)
     with closing(log_of(broker, "east, west")) as log:
         assert sorted(log.ends(), key=int) == ["0", "1", "2", "100000"]
-        stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+        stepper = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy))
         rows = [row for left in stepper.step().rows for row in left.to_dicts()]
     assert [row["n"] for row in rows] == [*range(21), 100, *range(21, 30)]
     assert {"n": 7, "p": 1, "topic": "east", "origin": "test", "k": "k"} in rows

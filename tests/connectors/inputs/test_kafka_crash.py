@@ -21,14 +21,14 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.kafka import kafka_broker
 from tests.patience import PATIENCE_S, eventually
 from tests.profiles import scaled
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import format_time
 
 KILLS = scaled(2)
@@ -145,12 +145,12 @@ def test_every_record_gives_its_row_once_whoever_is_killed(tmp_path: Path) -> No
         deadline = time.monotonic() + PATIENCE_S
         run_job(
             job,
-            runner_of(job.program, job.policy),
+            travelling(job),
             should_stop=lambda: len(lines_of(rows)) >= publisher.events or time.monotonic() > deadline,
         )
         with open_replay_source(path) as source:
-            runner = local_runner(source.program, source.policy)
-            step = Stepper(source.program, source.policy, source.logs, runner).step()
+            placement = DriverPlacement(source.program, source.policy)
+            step = Stepper(source.program, source.policy, source.logs, placement).step()
     assert sorted(json.loads(row)["v"] for row in lines_of(rows)) == list(range(publisher.events))
     expected = {one.output: one.to_json_lines().splitlines() for one in step.rows}
     assert lines_of(rows) == expected["rows"]

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from grpc_tools import protoc
 from pydantic import ValidationError
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tidegate.connectors.inputs.deserializer import deserializer_of
 from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.protobuf import ProtobufDeserializer
@@ -188,7 +188,7 @@ def test_a_job_reads_files_of_messages(proto: Path, tmp_path: Path) -> None:
         'watch = false\n[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
     )
     job = load_job(path)
-    run_job(job, runner_of(job.program, job.policy))
+    run_job(job, travelling(job))
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert lines == ['{"zone":"a","fare":7}', '{"zone":"a","fare":7}', '{"zone":"b","fare":7}']
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.client.test_event_json import SCALARS
 from tests.connectors.inputs.kit import Origin, StreamContract
 from tests.connectors.inputs.test_hub_log import _Hub
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.log.support import append, stored
 from tidegate.amqp.encoding.types import Symbol
 from tidegate.amqp.messages import Message, Properties, encode_message
@@ -168,7 +168,7 @@ class Hub(_Hub):
 
 def results(log: InputLog) -> tuple[list[bytes], dict[str, int]]:
     program = prepared(EVERYTHING)
-    stepper = Stepper(program, Policy.seconds(), {"i": log}, runner_of(program, Policy.seconds()))
+    stepper = Stepper(program, Policy.seconds(), {"i": log}, TravellingTasks(program, Policy.seconds()))
     step = stepper.step()
     return [rows.to_json_lines() for rows in step.rows], step.counters
 

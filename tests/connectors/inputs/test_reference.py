@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
+from tests.job.logs import EPOCH, RevealedLog, TravellingTasks, logs, policies, travelling
 from tests.profiles import example_count
 from tidegate.connectors.inputs.recorded import RecordedLog
 from tidegate.connectors.inputs.reference import ReferenceInput, References
@@ -26,9 +26,7 @@ from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.verification import verify
 from tidegate.job.prepare.check import check_job
 from tidegate.job.run.run import in_this_process
-from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.sql import compile_query
 
@@ -325,7 +323,7 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
         if progress.released != NO_TIME:
             references.refresh(progress.released)
         program = Program.prepare(query, references.tables())
-        placement = DriverPlacement(program, policy, lambda of: runner_of(of, policy))
+        placement = TravellingTasks(program, policy)
         return references, Stepper(program, policy, {"i": revealed}, placement, progress, StepSettings(max_events))
 
     references, stepper = begin()
@@ -348,7 +346,7 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
             if step.caught_up:
                 break
     program = Program.prepare(query, opened(folder / "in", folder / "state").tables())
-    whole = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+    whole = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy))
     assert out == lines_of(whole.step().rows)
 
 
@@ -374,13 +372,13 @@ def test_a_job_joins_with_a_table_of_a_file(tmp_path: Path, packed: bool) -> Non
     (tmp_path / name).write_bytes(gzip.compress(content) if packed else content)
     path = write_job(tmp_path, f'path = "{name}"\nformat = "csv"\ndelimiter = ";"')
     job = load_job(path)
-    summary = run_job(job, runner_of(job.program, job.policy))
+    summary = run_job(job, travelling(job))
     assert summary.why == "complete"
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == [{"v": second, "version": "1"} for second in range(0, 60, 6)]
     (tmp_path / name).unlink()
     with open_replay_source(path) as source:  # what the job has joined with, not what is there
-        assert verify(source, local_runner(source.program, source.policy), starts=2, cuts=2).difference is None
+        assert verify(source, starts=2, cuts=2).difference is None
 
 
 def test_check_says_what_is_wrong_with_reference_data(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.connectors.inputs.test_hub_log import _Hub, device
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tidegate.client.event import Details
 from tidegate.connectors.inputs.files import FilesInput
 from tidegate.connectors.inputs.kinds import LogOpening
@@ -32,7 +32,7 @@ NAMED = (
 def rows_of(log: InputLog, sql: str) -> list[dict[str, Any]]:
     program = prepared(sql)
     with closing(log):
-        step = Stepper(program, Policy.seconds(), {"i": log}, runner_of(program, Policy.seconds())).step()
+        step = Stepper(program, Policy.seconds(), {"i": log}, TravellingTasks(program, Policy.seconds())).step()
     return [json.loads(line) for rows in step.rows for line in rows.to_json_lines().splitlines()]
 
 

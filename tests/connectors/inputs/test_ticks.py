@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.estimates import SilentLog, SteppingClock, remember
-from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
+from tests.job.logs import EPOCH, RevealedLog, TravellingTasks, logs, policies, prepared
 from tidegate.connectors.inputs.kinds import ArrivalEstimate
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.inputs.ticks import TickedLog, Ticks
@@ -76,7 +76,7 @@ def test_a_promise_of_the_log_is_better_than_any_estimate() -> None:
 def test_an_event_that_falls_below_an_estimate_is_measured_by_it() -> None:
     log, shown, ticks, clock = ticked([event(1), event(4, 4), event(30)])
     program, policy = prepared(PASSING), Policy.seconds(late=1)
-    stepper = Stepper(program, policy, {"i": shown}, runner_of(program, policy))
+    stepper = Stepper(program, policy, {"i": shown}, TravellingTasks(program, policy))
     log.clock = EPOCH + 2 * SECOND
     stepper.step()
     stepper.step()
@@ -195,8 +195,8 @@ def test_results_are_those_of_the_log_with_its_ticks(
     def begin() -> tuple[Ticks, Stepper]:
         ticks = Ticks(folder)
         shown = TickedLog(silent, "i", ticks, ArrivalEstimate(0.25), clock=clock)
-        runner = runner_of(program, policy)
-        return ticks, Stepper(program, policy, {"i": shown}, runner, progress, StepSettings(max_events))
+        placement = TravellingTasks(program, policy)
+        return ticks, Stepper(program, policy, {"i": shown}, placement, progress, StepSettings(max_events))
 
     ticks, stepper = begin()
     for hub, more, fate in [*steps, (END_OF_TIME // 4, 0, "go on"), (0, 0, "go on")]:
@@ -233,7 +233,7 @@ def test_results_are_those_of_the_log_with_its_ticks(
 
 def _check(out: list[tuple[int, bytes]], progress: Progress, program: Program, policy: Policy, last: TickedLog) -> None:
     """Check what left against one look at a log with its ticks."""
-    whole = Stepper(program, policy, {"i": last}, runner_of(program, policy))
+    whole = Stepper(program, policy, {"i": last}, TravellingTasks(program, policy))
     expected = [
         pair
         for rows in whole.step().rows
@@ -257,7 +257,7 @@ def test_ticks_that_no_restart_reads_are_kept_for_replays(tmp_path: Path) -> Non
 def test_a_replay_long_after_an_estimate_finds_the_rows_that_left(tmp_path: Path) -> None:
     log, shown, ticks, clock = ticked([event(1), event(4, 4), event(50)], tmp_path)
     program, policy = prepared(PASSING), Policy.seconds(early=2, late=1)
-    stepper = Stepper(program, policy, {"i": shown}, runner_of(program, policy))
+    stepper = Stepper(program, policy, {"i": shown}, TravellingTasks(program, policy))
     left = []
     for arrived, idle_s in ((2, 0), (2, 20), (5, 0), (51, 0), (51, 0), (59, 5)):
         log.clock = EPOCH + arrived * SECOND
@@ -269,6 +269,6 @@ def test_a_replay_long_after_an_estimate_finds_the_rows_that_left(tmp_path: Path
     assert [text[17:19] for text in left] == ["01", "20", "50"]  # the second fell below an estimate of 00:00:21
     assert (1, EPOCH + 21 * SECOND) not in Ticks(tmp_path).of("i", "0")
     whole = TickedLog(log, "i", Ticks(tmp_path, with_past=True))
-    again = Stepper(program, policy, {"i": whole}, runner_of(program, policy))
+    again = Stepper(program, policy, {"i": whole}, TravellingTasks(program, policy))
     rows = [row["ts"] for _ in range(3) for rows in again.step().rows for row in rows.to_dicts()]
     assert rows == left

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.log.support import InlineCommitter, SetClock, append
 from tests.profiles import example_count
 from tidegate.amqp.encoding.types import Byte, Char, Decimal, Float, Int, Symbol, Timestamp, Ulong
@@ -122,7 +122,7 @@ def captured_log(archive: Path, **settings: Any) -> FilesLog:
 def lines_of(log: Any, start: int | None = None) -> dict[str, bytes]:
     program, policy = prepared(QUERY), Policy.seconds(late=20, out_of_order=2)
     resume = None if start is None else Progress(start)
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy), resume, StepSettings(7))
+    stepper = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy), resume, StepSettings(7))
     out: dict[str, bytes] = {}
     complete = False
     while not complete:
@@ -254,7 +254,7 @@ def test_the_bodies_of_captured_files_may_be_csv(tmp_path: Path) -> None:
     hub.capture()
     log = captured_log(tmp_path / "archive" / "ns" / "eh", body="csv")
     program = prepared("SELECT v INTO o FROM i")
-    stepper = Stepper(program, Policy.seconds(), {"i": log}, runner_of(program, Policy.seconds()))
+    stepper = Stepper(program, Policy.seconds(), {"i": log}, TravellingTasks(program, Policy.seconds()))
     assert [row["v"] for rows in _all(stepper) for row in rows.to_dicts()] == ["5", "6"]
     hub.close()
 
@@ -278,7 +278,7 @@ def test_captured_messages_of_devices_are_those_of_the_iot_hub(tmp_path: Path) -
     program, policy = prepared(sql), Policy.seconds(late=60)
 
     def rows(log: Any) -> list[dict[str, Any]]:
-        step = Stepper(program, policy, {"i": log}, runner_of(program, policy)).step()
+        step = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy)).step()
         return [json.loads(line) for rows in step.rows for line in rows.to_json_lines().splitlines()]
 
     class Live(_Hub):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.sql.compiling import compile_query
 from tidegate.amqp.encoding.types import Byte, Char, Decimal, Described, Float, Int, Symbol, Timestamp, Ulong
 from tidegate.client.event import Details, details_with
@@ -22,7 +22,7 @@ def of_query(details: Details, *, level: str = "1.2") -> dict[str, Any]:
     GetType(GetMetadataPropertyValue(i, '[User].[P]')) AS kind INTO o FROM i"""
     program = Program.prepare(compile_query(sql, compatibility_level=level))
     log = RecordedLog([RecordedEvent("0", 0, b"{}", details=details)])
-    stepper = Stepper(program, Policy.none(), {"i": log}, runner_of(program, Policy.none()))
+    stepper = Stepper(program, Policy.none(), {"i": log}, TravellingTasks(program, Policy.none()))
     (row,) = [row for rows in stepper.step().rows for row in rows.to_dicts()]
     return row
 

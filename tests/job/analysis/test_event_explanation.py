@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.job.logs import logs, policies, prepared, runner_of
+from tests.job.logs import TravellingTasks, logs, policies, prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job import JobError, JobQueryError, Stepper
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events, sample
@@ -76,7 +76,9 @@ def test_an_explanation_agrees_with_a_run_over_the_whole_log(
 ) -> None:
     program = prepared(sql)
     source = ReplaySource("random", program, policy, {"i": log})
-    step = Stepper(program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(trace=True)).step()
+    step = Stepper(
+        program, policy, {"i": log}, TravellingTasks(program, policy), settings=StepSettings(trace=True)
+    ).step()
     for trace in step.trace:
         if not len(trace.sequence_numbers):
             continue

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.job.logs import EPOCH, logs, policies, prepared, runner_of
+from tests.job.logs import EPOCH, TravellingTasks, logs, policies, prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.model.events import Events, LogRange
 from tidegate.connectors.model.metrics import (
@@ -34,7 +34,7 @@ OVER = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t OVER k"
 def counted(source: ReplaySource, outcome: TuningOutcome) -> dict[str, int]:
     """What a run with the outcome's tolerances counts."""
     policy = replace(source.policy, late_ticks=outcome.late_ticks, out_of_order_ticks=outcome.out_of_order_ticks)
-    return Stepper(source.program, policy, source.logs, runner_of(source.program, policy)).step().counters
+    return Stepper(source.program, policy, source.logs, TravellingTasks(source.program, policy)).step().counters
 
 
 @given(

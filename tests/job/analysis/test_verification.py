@@ -13,7 +13,8 @@ from tests.job.logs import logs, policies, prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.verification import verify
-from tidegate.job.runtime.task import RangeResult, Task, local_runner
+from tidegate.job.runtime.placement import DriverPlacement
+from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import END_OF_TIME, Carry, Policy, format_time, parse_time
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -37,7 +38,7 @@ def subject_of(sql: str = COUNT, events: int = 300) -> ReplaySource:
 @given(log=logs(), policy=policies, sql=st.sampled_from([COUNT, OVER]), seed=st.integers(0, 1000))
 def test_a_job_is_the_same_however_it_is_computed(log: RecordedLog, policy: Policy, sql: str, seed: int) -> None:
     source = ReplaySource("random", prepared(sql), policy, {"i": log})
-    found = verify(source, local_runner(source.program, source.policy), seed=seed, starts=2, cuts=2)
+    found = verify(source, seed=seed, starts=2, cuts=2)
     assert found.difference is None
     assert len(found.attempts) == 4
 
@@ -45,14 +46,15 @@ def test_a_job_is_the_same_however_it_is_computed(log: RecordedLog, policy: Poli
 def test_a_run_that_forgets_where_it_stood_is_found_out() -> None:
     source = subject_of()
 
-    def forgetful(tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        results = local_runner(source.program, source.policy)(tasks)
-        for result in (one for task in results for one in task):
-            result.carry = Carry(arrival=result.carry.arrival)
-        return results
+    class Forgetful(DriverPlacement):
+        def results(self, tasks: Sequence[Task]) -> list[RangeResult]:
+            results = super().results(tasks)
+            for result in results:
+                result.carry = Carry(arrival=result.carry.arrival)
+            return results
 
     told: list[tuple[int, bool]] = []
-    found = verify(source, forgetful, on_attempt=lambda number, attempt, same: told.append((number, same)))
+    found = verify(source, Forgetful, on_attempt=lambda number, attempt, same: told.append((number, same)))
     assert found.difference is not None
     assert found.difference.expected != found.difference.got
     assert found.attempts[-1] == found.difference.attempt
@@ -63,15 +65,16 @@ def test_a_row_that_is_missing_at_the_end_is_a_difference() -> None:
     source = subject_of("SELECT t INTO out FROM i TIMESTAMP BY t")
     calls = 0
 
-    def tired(tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        nonlocal calls
-        calls += 1
-        results = local_runner(source.program, source.policy)(tasks)
-        if calls > 1 and results:
-            results[-1][-1].partials.clear()
-        return results
+    class Tired(DriverPlacement):
+        def results(self, tasks: Sequence[Task]) -> list[RangeResult]:
+            nonlocal calls
+            calls += 1
+            results = super().results(tasks)
+            if calls > 1 and results:
+                results[-1].partials.clear()
+            return results
 
-    found = verify(source, tired, starts=0, cuts=1)
+    found = verify(source, Tired, starts=0, cuts=1)
     assert found.difference is not None
     assert found.difference.line >= 1
 
@@ -79,17 +82,15 @@ def test_a_row_that_is_missing_at_the_end_is_a_difference() -> None:
 @pytest.mark.slow
 def test_the_same_seed_makes_the_same_attempts_and_another_seed_others() -> None:
     source = subject_of()
-    one, again, other = (verify(source, local_runner(source.program, source.policy), seed=seed) for seed in (5, 5, 6))
+    one, again, other = (verify(source, seed=seed) for seed in (5, 5, 6))
     assert one.attempts == again.attempts != other.attempts
 
 
 @pytest.mark.slow
 def test_a_stretch_has_only_its_own_results() -> None:
     source = subject_of()
-    whole = verify(source, local_runner(source.program, source.policy), starts=0, cuts=0)
-    part = verify(
-        source, local_runner(source.program, source.policy), start=START + 100 * SECOND, until=START + 200 * SECOND
-    )
+    whole = verify(source, starts=0, cuts=0)
+    part = verify(source, start=START + 100 * SECOND, until=START + 200 * SECOND)
     assert whole.watermark == END_OF_TIME
     assert part.watermark == START + 200 * SECOND
     assert 0 < part.rows < whole.rows
@@ -98,4 +99,4 @@ def test_a_stretch_has_only_its_own_results() -> None:
 
 def test_an_empty_log_is_the_same_as_itself() -> None:
     source = ReplaySource("empty", prepared(COUNT), Policy.seconds(), {"i": RecordedLog([])})
-    assert verify(source, local_runner(source.program, source.policy)).difference is None
+    assert verify(source).difference is None

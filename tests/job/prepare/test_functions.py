@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tidegate.cli import main
 from tidegate.connectors.inputs.kinds import LogOpening, StreamInput
 from tidegate.connectors.model.events import InputLog
@@ -56,7 +56,7 @@ def open_log(job: Job, name: str) -> InputLog:
 
 def rows_of(job: Job) -> tuple[list[object], dict[str, int]]:
     logs = {name: open_log(job, name) for name in job.program.input_names}
-    step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
+    step = Stepper(job.program, job.policy, logs, TravellingTasks(job.program, job.policy)).step()
     return [row for left in step.rows for row in left.to_dicts()], step.counters
 
 
@@ -81,7 +81,7 @@ def test_what_a_function_raised_is_in_the_sample_of_the_row_that_it_cost(folder:
     ]:
         job = load_job(change(folder, *change_of))
         logs = {name: open_log(job, name) for name in job.program.input_names}
-        step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
+        step = Stepper(job.program, job.policy, logs, TravellingTasks(job.program, job.policy)).step()
         error = step.data_errors[0]
         assert error.message.startswith("a registered function raised an error")
         assert "; the first: udf.hex2int: " in error.message

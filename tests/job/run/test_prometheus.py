@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import prepared, travelling
 from tests.job.run.test_run import write_job
 from tests.job.runtime.test_watermark_blockers import at, event, seen
 from tests.patience import PATIENCE_S
@@ -20,8 +20,8 @@ from tidegate.connectors.model.metrics import COUNTERS as JOB_COUNTERS
 from tidegate.connectors.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS
 from tidegate.job import JobError, Stepper, load_job, run_job
 from tidegate.job.run.prometheus import COUNTERS, NAMES, JobCollector, render, served
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import StepSettings
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import Policy
 
 Samples = dict[tuple[str, str, str], float]
@@ -48,7 +48,7 @@ def samples(text: str) -> Samples:
 def test_counters_are_by_partition_and_sum_to_what_the_run_counts(tmp_path: Path) -> None:
     job = load_job(write_job(tmp_path, 500))
     collector = JobCollector("crash")
-    summary = run_job(job, runner_of(job.program, job.policy), max_events_per_step=37, observers=[collector.see])
+    summary = run_job(job, travelling(job), max_events_per_step=37, observers=[collector.see])
     told = samples(render(collector).decode())
     for metric, (name, _) in COUNTERS.items():
         of_metric = {key: value for key, value in told.items() if key[0] == f"{name}_total"}
@@ -66,7 +66,7 @@ def test_gauges_show_backlog_and_delay() -> None:
         source.program,
         source.policy,
         source.logs,
-        local_runner(source.program, source.policy),
+        DriverPlacement(source.program, source.policy),
         settings=StepSettings(4),
     )
     collector = JobCollector("here", now_s=lambda: at(20) / 10**7)
@@ -83,7 +83,7 @@ def test_what_fails_after_a_window_is_of_no_partition() -> None:
     program, policy = prepared(sql), Policy.seconds(late=60)
     source = seen(sql, policy, [event("0", at(1), at(1)), RecordedEvent("0", at(90), json.dumps({}).encode())], at(99))
     collector = JobCollector("here")
-    collector.see(Stepper(program, policy, source.logs, local_runner(source.program, source.policy)).step(), {}, {})
+    collector.see(Stepper(program, policy, source.logs, DriverPlacement(source.program, source.policy)).step(), {}, {})
     told = samples(render(collector).decode())
     assert told["tidegate_job_runtime_errors_total", "", ""] == 1
     assert told["tidegate_job_runtime_errors_total", "i", "0"] == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.patience import PATIENCE_S
 from tidegate.client import ConnectionString
 from tidegate.client.producer import OutgoingEvent, Producer
@@ -20,6 +20,8 @@ from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job, run_job
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.run import Ending, Placements, in_this_process
+from tidegate.job.runtime.placement import DriverPlacement
+from tidegate.job.runtime.task import RangeResult
 from tidegate.ordering import format_time, parse_time
 from tidegate.server import BackgroundServer
 
@@ -79,8 +81,8 @@ def run_here(
     path: Path, max_events_per_step: int = 1_000_000, on_step: Callable[[StepReport], None] | None = None
 ) -> RunSummary:
     job: Job = load_job(path)
-    runner = runner_of(job.program, job.policy)
-    return run_job(job, runner, max_events_per_step=max_events_per_step, on_step=on_step)
+    placements = travelling(job)
+    return run_job(job, placements, max_events_per_step=max_events_per_step, on_step=on_step)
 
 
 def outputs_of(folder: Path) -> tuple[bytes, bytes]:
@@ -102,8 +104,8 @@ def test_the_job_file_says_how_much_a_step_reads_unless_the_run_does(tmp_path: P
         path = write_job(tmp_path / name, 120)
         path.write_text(path.read_text() + "[spark]\nmax_events_per_step = 30\n", encoding="utf-8")
         job = load_job(path)
-        runner = runner_of(job.program, job.policy)
-        steps.append(run_job(job, runner, max_events_per_step=most).steps)
+        placements = travelling(job)
+        steps.append(run_job(job, placements, max_events_per_step=most).steps)
     assert steps[0] >= 4
     assert steps[1] <= 3
     assert outputs_of(tmp_path / "file") == outputs_of(tmp_path / "run")
@@ -121,13 +123,14 @@ def test_two_runs_of_one_job_are_refused(tmp_path: Path) -> None:
     path = write_job(tmp_path, 50)
     job = load_job(path)
 
-    def run_a_second_time(tasks: object) -> list[list[object]]:
-        with pytest.raises(JobError, match="another process is running this job"):
-            run_here(path)
-        raise KeyboardInterrupt
+    class RunASecondTime(DriverPlacement):
+        def results(self, tasks: object) -> list[RangeResult]:
+            with pytest.raises(JobError, match="another process is running this job"):
+                run_here(path)
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_job(job, run_a_second_time)
+        run_job(job, Placements(lambda program: RunASecondTime(program, job.policy)))
 
 
 def test_an_output_the_query_never_writes_is_a_mistake(tmp_path: Path) -> None:
@@ -205,14 +208,14 @@ def test_a_job_can_be_started_later_than_it_stopped_and_not_earlier(tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         run_here(path, 20, stop)
     job = load_job(path)
-    runner = runner_of(job.program, job.policy)
+    placements = travelling(job)
     commit = Journal(tmp_path / "again" / "crash.state").read_commit()
     assert commit is not None
     before = len((tmp_path / "again" / "counted.jsonl").read_text().splitlines())
     with pytest.raises(JobError, match="cannot start at 2020-01-01"):
-        run_job(job, runner, start=parse_time("2020-01-01T00:00:00Z"))
+        run_job(job, placements, start=parse_time("2020-01-01T00:00:00Z"))
     later = commit.released + 20 * 10_000_000
-    run_job(job, runner, start=later)
+    run_job(job, placements, start=later)
     again = [json.loads(line) for line in (tmp_path / "again" / "counted.jsonl").read_text().splitlines()]
     expected = rows[:before] + [row for row in rows if parse_time(row["ts"]) >= later]
     assert again == expected
@@ -248,13 +251,13 @@ def test_a_job_whose_log_has_ended_says_so_when_it_is_run_again(tmp_path: Path) 
     run_here(path)
     before = outputs_of(tmp_path)
     job = load_job(path)
-    runner = runner_of(job.program, job.policy)
+    placements = travelling(job)
     said: list[str] = []
-    assert run_job(job, runner, notice=said.append).why == "complete"
+    assert run_job(job, placements, notice=said.append).why == "complete"
     assert outputs_of(tmp_path) == before
     assert "reached the end of the log" in said[0]
     with pytest.raises(JobError, match="has emitted all results \\(its journal"):
-        run_job(job, runner, start=START)
+        run_job(job, placements, start=START)
 
 
 def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +275,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "fdatasync", full_now_and_then)
     said: list[str] = []
-    run_job(job, runner_of(job.program, job.policy), max_events_per_step=40, notice=said.append)
+    run_job(job, travelling(job), max_events_per_step=40, notice=said.append)
     assert outputs_of(tmp_path / "full") == outputs_of(tmp_path / "whole")
     assert any("No space left on device; waiting, 30 s at most" in text for text in said)
     assert any("is back after" in text for text in said)

@@ -24,7 +24,7 @@ from tidegate.job.runtime import seals
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import DriverPlacement, Outcome, Placement, StateLost
 from tidegate.job.runtime.step import Step
-from tidegate.job.runtime.task import Task, local_runner
+from tidegate.job.runtime.task import Task
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_time, parse_time
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -70,9 +70,7 @@ class Run:
 
     def go(self, places: Placements | None = None, steps: int = 1_000) -> None:
         job = load_job(self.path)
-        here = Placements(
-            lambda program: DriverPlacement(program, job.policy, lambda own: local_runner(own, job.policy))
-        )
+        here = Placements(lambda program: DriverPlacement(program, job.policy))
         left = iter(range(steps))
 
         def note(step: Step, *others: object) -> None:

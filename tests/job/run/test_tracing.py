@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.job.run.test_run import write_job
 from tidegate.job import load_job
 from tidegate.job.run.opening import open_run
@@ -23,7 +23,7 @@ def run_traced(folder: Path, url: str, exporter: InMemorySpanExporter | None = N
     job = load_job(write_job(folder, 60))
     with traced(job.definition.name, url, exporter) as timed, open_run(job) as opened:
         settings = RunSettings(max_events_per_step=20)
-        run_steps(opened, runner_of(job.program, job.policy), settings, RunHooks(timed=timed))
+        run_steps(opened, travelling(job), settings, RunHooks(timed=timed))
 
 
 @contextmanager

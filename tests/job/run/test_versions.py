@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import travelling
 from tests.job.run.test_run import QUERY, outputs_of, write_job
 from tidegate.job import JobError, load_job, run_job
 from tidegate.job.run.journal import Journal
@@ -25,9 +25,7 @@ def run_until(path: Path, until: int | None = None, **arguments: Any) -> list[st
     job = load_job(path)
     notices: list[str] = []
     bound = {} if until is None else {"until": until}
-    run_job(
-        job, runner_of(job.program, job.policy), max_events_per_step=20, notice=notices.append, **bound, **arguments
-    )
+    run_job(job, travelling(job), max_events_per_step=20, notice=notices.append, **bound, **arguments)
     return notices
 
 

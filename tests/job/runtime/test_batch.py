@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job import equality
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
 from tidegate.connectors.model.events import Events
@@ -59,7 +59,7 @@ def _too_large_for_most(monkeypatch: pytest.MonkeyPatch, dice: random.Random) ->
 
 def _found(program: Program, policy: Policy, logs: dict[str, Any], shards: int | None) -> Any:
     """Return everything that a run says: rows, data errors, counts. Groups are split only within a part."""
-    place = runner_of(program, policy) if shards is None else ShardsHere(program, policy, shards, 7)
+    place = TravellingTasks(program, policy) if shards is None else ShardsHere(program, policy, shards, 7)
     step = Stepper(program, policy, logs, place).step()
     rows = {one.output: one.to_json_lines() for one in step.rows if len(one)}
     errors = sorted((one for one in step.data_errors if one.kind != SPLIT_GROUP), key=repr)

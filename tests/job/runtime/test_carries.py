@@ -19,6 +19,7 @@ from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import carries
 from tidegate.job.runtime.batch import RangeResult, Task
 from tidegate.job.runtime.carries import Broadcast, CarryChanges, KeptCarries, SentCarries
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Keys, Policy, SubstreamCarry, format_time, substreams
@@ -51,26 +52,25 @@ class Worker:
         return {number: self.fetched[number] for number in published}
 
 
-class Workers:
-    """A runner of tasks by processes that are restarted now and then, and whose work is lost now and then."""
+class Workers(DriverPlacement):
+    """Tasks are run by processes that are restarted now and then, and whose work is lost now and then."""
 
     def __init__(self, policy: Policy, seed: int, count: int) -> None:
-        self.program, self.policy = prepared(QUERY), policy
+        super().__init__(prepared(QUERY), policy)
         self.dice = random.Random(seed)
         self.workers = [Worker() for _ in range(count)]
         self.sent = SentCarries(lambda value: Fetched(pickle.dumps(value)), lambda published: None)
 
-    def __call__(self, tasks: Sequence[Task]) -> list[list[RangeResult]]:
+    def results(self, tasks: Sequence[Task]) -> list[RangeResult]:
+        """The results, whose changes have become whole carries."""
         travelled = [pickle.loads(pickle.dumps(self.sent.sent(task))) for task in tasks]
         for task in travelled:
             if self.dice.random() < 0.3:
                 # An attempt that comes to nothing, cut as another: its keys may have other codes.
                 self._do(replace(task, batch_events=self.dice.randint(1, 5)))
-        results = [pickle.loads(pickle.dumps(self._do(task))) for task in travelled]
-        for task, of_task in zip(tasks, results, strict=True):
-            for task_range, result in zip(task.ranges, of_task, strict=True):
-                self.sent.received(result, task_range)
-                assert isinstance(result.carry, SubstreamCarry)
+        results = [result for task in travelled for result in pickle.loads(pickle.dumps(self._do(task)))]
+        self.sent.received(results, tasks)
+        assert all(isinstance(result.carry, SubstreamCarry) for result in results)
         return results
 
     def _do(self, task: Task) -> list[RangeResult]:
@@ -99,18 +99,18 @@ def test_what_workers_keep_changes_nothing(seed: int) -> None:
     dice = random.Random(seed)
     log, program = many_substreams(dice), prepared(QUERY)
     policy = Policy.seconds(late=dice.choice([2, 10, 1_000]), out_of_order=dice.choice([0, 2]))
-    runner = Workers(policy, seed, dice.randint(1, 3))
+    workers = Workers(policy, seed, dice.randint(1, 3))
     small = mock.patch.multiple(carries, WHOLE_BELOW=dice.choice([1, 6]), _MOST_CHANGES=dice.choice([4, 64]))
     with small, mock.patch.object(substreams, "FORGET_FROM", dice.choice([8, 10_000])):
         most, batch = dice.randint(4, 30), dice.randint(2, 9)
-        stepper = Stepper(program, policy, {"i": log}, runner, settings=StepSettings(most, batch))
+        stepper = Stepper(program, policy, {"i": log}, workers, settings=StepSettings(most, batch))
         got = b""
         while not (step := stepper.step()).complete:
             got += b"".join(rows.to_json_lines() for rows in step.rows)
         got += b"".join(rows.to_json_lines() for rows in step.rows)
     assert got == outputs_of_one_step(program, policy, {"i": log})["out"]
     # What nobody refers to any more is withdrawn.
-    assert len(runner.sent.published) <= 2 * (2 + 64)
+    assert len(workers.sent.published) <= 2 * (2 + 64)
 
 
 def carry_of(times: dict[str, int], arrival: int = 0) -> SubstreamCarry:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.data_error_tally import KINDS, DataErrorTally, undeclared
 from tidegate.job.runtime.step import Stepper, StepSettings
@@ -24,7 +24,7 @@ def tally_of(sql: str, *rows: dict[str, Any], policy: Policy | None = None, at_o
     policy = policy or Policy.none()
     log = RecordedLog([RecordedEvent("0", ARRIVAL + n, json.dumps(row).encode()) for n, row in enumerate(rows)])
     program = prepared(sql)
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(at_once))
+    stepper = Stepper(program, policy, {"i": log}, TravellingTasks(program, policy), settings=StepSettings(at_once))
     tally, complete = DataErrorTally(), False
     while not complete:
         step = stepper.step()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.job.run.test_prometheus import samples
 from tests.job.runtime.test_watermark_blockers import at
 from tests.job.sharded import ShardsHere
@@ -18,7 +18,7 @@ from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
 from tidegate.job import Stepper
 from tidegate.job.run.prometheus import JobCollector, render
-from tidegate.job.runtime.placement import Placement, Runner
+from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import Policy
 
@@ -85,7 +85,9 @@ def log_of(*rows: tuple[str, int]) -> RecordedLog:
 
 def stepper_of(select: str, log: RecordedLog, max_events_per_step: int = 100) -> Stepper:
     program = Program.prepare(compile_query(f"SELECT {select}"), functions=FUNCTIONS)
-    return Stepper(program, POLICY, {"i": log}, runner_of(program, POLICY), settings=StepSettings(max_events_per_step))
+    return Stepper(
+        program, POLICY, {"i": log}, TravellingTasks(program, POLICY), settings=StepSettings(max_events_per_step)
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_aggregates_that_merge_do_so_in_shards_too() -> None:
         [RecordedEvent(str(n % 3), at(n), json.dumps({"k": "ab"[n % 2], "v": n}).encode()) for n in range(1, 40)]
     )
 
-    def results(placement: Placement | Runner) -> list[bytes]:
+    def results(placement: Placement) -> list[bytes]:
         stepper = Stepper(program, POLICY, {"i": log}, placement, settings=StepSettings(7))
         found, complete = [], False
         while not complete:
@@ -154,6 +156,6 @@ def test_aggregates_that_merge_do_so_in_shards_too() -> None:
             complete = step.complete
         return found
 
-    expected = results(runner_of(program, POLICY))
+    expected = results(TravellingTasks(program, POLICY))
     assert expected
     assert results(ShardsHere(program, POLICY, 2, 0)) == expected

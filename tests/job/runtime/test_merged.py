@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.job import logs as any_logs
 from tests.job.estimates import with_ticks
-from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
+from tests.job.logs import EPOCH, Cuts, TravellingTasks, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.job.runtime.test_step import QUERIES
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import some
@@ -42,8 +42,8 @@ def test_small_steps_come_past_a_tick_far_beyond_the_arrivals() -> None:
     ticks.tick("i", "0", 7, EPOCH + 100 * TICKS_PER_SECOND)
     program, policy = prepared("SELECT n, System.Timestamp() AS ts INTO out FROM i"), Policy.seconds(merged=True)
     logs = with_ticks({"i": log}, ticks)
-    whole = Stepper(program, policy, logs, runner_of(program, policy)).step()
-    stepper = Stepper(program, policy, logs, runner_of(program, policy), settings=StepSettings(3))
+    whole = Stepper(program, policy, logs, TravellingTasks(program, policy)).step()
+    stepper = Stepper(program, policy, logs, TravellingTasks(program, policy), settings=StepSettings(3))
     steps = [stepper.step() for _ in range(40)]
     assert steps[-1].complete
     assert b"".join(rows.to_json_lines() for step in steps for rows in step.rows) == whole.rows[0].to_json_lines()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.job.runtime.test_watermark_blockers import at
 from tests.job.sharded import ShardsHere
 from tests.sql.compiling import compile_query
@@ -37,7 +37,7 @@ def counted(shards: int, events_a_step: int) -> OperatorRows:
     log = RecordedLog(
         [RecordedEvent("0", at(n), json.dumps({"k": k, "v": v}).encode()) for n, (k, v) in enumerate(EVENTS, start=1)]
     )
-    here = ShardsHere(program, POLICY, shards, seed=1) if shards else runner_of(program, POLICY)
+    here = ShardsHere(program, POLICY, shards, seed=1) if shards else TravellingTasks(program, POLICY)
     stepper = Stepper(program, POLICY, {"i": log}, here, settings=StepSettings(events_a_step))
     total, complete = OperatorRows(), False
     while not complete:
@@ -90,7 +90,7 @@ def test_what_a_killed_run_left_on_the_local_disk_is_deleted_by_the_next_one(
     program = Program.prepare(compile_query(QUERY))
 
     def placement_that_seals(job: str) -> DriverPlacement:
-        placement = DriverPlacement(program, POLICY, lambda _: runner_of(program, POLICY))
+        placement = TravellingTasks(program, POLICY)
         placement.seal(SealFolder(tmp_path / job / "sealed"))
         return placement
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.job.equality import QUERIES, _cuts, _log, _policy
-from tests.job.logs import EPOCH, RevealedLog, outputs_of_one_step, prepared, runner_of
+from tests.job.logs import EPOCH, RevealedLog, TravellingTasks, outputs_of_one_step, prepared
 from tests.job.random_queries import KEYS, random_query
 from tests.job.sharded import ShardsHere
 from tests.profiles import scaled
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.engine import Program
-from tidegate.job.runtime.placement import DriverPlacement, Placement, StateLocation
+from tidegate.job.runtime.placement import Placement, StateLocation
 from tidegate.job.runtime.sealing import SealSlower, SealUnusable
 from tidegate.job.runtime.seals import FOLDER, RecoveryCosts, Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Stepper, StepSettings
@@ -105,7 +105,7 @@ class Life:
 
 
 def here(program: Program, policy: Policy) -> Placement:
-    return DriverPlacement(program, policy, lambda own: runner_of(own, policy))
+    return TravellingTasks(program, policy)
 
 
 def lived(seed: int, folder: Path) -> Life:

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from tests.job.equality import QUERIES, _log, _policy
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.job.random_queries import KEYS
 from tests.job.sharded import ShardsHere
 from tidegate.connectors.inputs.recorded import RecordedLog
 from tidegate.engine import Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
-from tidegate.job.runtime.placement import Placement, Runner
+from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy
 
@@ -34,7 +34,7 @@ def example(program: Program, seed: int) -> Example:
     return {name: _log(dice, KEYS[0]) for name in program.input_names}, _policy(dice)
 
 
-def previews(program: Program, example: Example, events: int, placement: Placement | Runner) -> list[dict[str, bytes]]:
+def previews(program: Program, example: Example, events: int, placement: Placement) -> list[dict[str, bytes]]:
     """What a run shows after each of its steps."""
     logs, policy = example
     stepper = Stepper(program, policy, dict(logs), placement, settings=StepSettings(events))
@@ -49,7 +49,7 @@ def check(program: Program, seed: int, shards: int) -> bool:
     """Compare shards with one process, and return whether there was anything to see."""
     of_seed, events = example(program, seed), 3 + seed
     _, policy = of_seed
-    here = previews(program, of_seed, events, runner_of(program, policy))
+    here = previews(program, of_seed, events, TravellingTasks(program, policy))
     assert previews(program, of_seed, events, ShardsHere(program, policy, shards, seed)) == here
     return any(here)
 

@@ -6,6 +6,7 @@ These are the tests the project stands on. They run without Spark, so that thous
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -72,8 +73,8 @@ def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, pol
 def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy, seconds: int, ticks: int) -> None:
     program = prepared(QUERIES[name])
     start = EPOCH + seconds * TICKS_PER_SECOND + ticks
-    whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
-    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), Progress(start)).step()
+    whole = Stepper(program, policy, {"i": log}, any_logs.TravellingTasks(program, policy)).step()
+    started = Stepper(program, policy, {"i": log}, any_logs.TravellingTasks(program, policy), Progress(start)).step()
     for rows in whole.rows:
         expected = [
             line
@@ -96,12 +97,12 @@ def test_rows_leave_in_time_order(log: RecordedLog, policy: Policy, cuts: Cuts) 
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_counters_count_each_event_once_however_cut(log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     program = prepared(QUERIES["projection"])
-    whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
+    whole = Stepper(program, policy, {"i": log}, any_logs.TravellingTasks(program, policy)).step()
     stepper = Stepper(
         program,
         policy,
         {"i": log},
-        any_logs.runner_of(program, policy),
+        any_logs.TravellingTasks(program, policy),
         settings=StepSettings(cuts.max_events_per_step, cuts.batch_events),
     )
     totals: dict[str, int] = {}
@@ -129,7 +130,7 @@ def test_nothing_leaves_before_every_partition_has_passed() -> None:
     revealed = any_logs.RevealedLog(log)
     program = prepared(QUERIES["projection"])
     policy = Policy.seconds(late=5)
-    stepper = Stepper(program, policy, {"i": revealed}, any_logs.runner_of(program, policy))
+    stepper = Stepper(program, policy, {"i": revealed}, any_logs.TravellingTasks(program, policy))
 
     def keys_at(clock: str) -> list[str]:
         revealed.clock = parse_time(clock)
@@ -153,8 +154,7 @@ def test_an_output_waits_for_what_it_depends_on_alone() -> None:
     )
     revealed = any_logs.RevealedLog(log)
     policy = Policy.seconds(late=0)
-    runner = any_logs.runner_of(program, policy)
-    stepper = Stepper(program, policy, {"i": revealed}, runner)
+    stepper = Stepper(program, policy, {"i": revealed}, any_logs.TravellingTasks(program, policy))
 
     def left_at(second: float) -> dict[str, int]:
         revealed.clock = EPOCH + round(second * TICKS_PER_SECOND)
@@ -162,7 +162,8 @@ def test_an_output_waits_for_what_it_depends_on_alone() -> None:
 
     assert left_at(2.5) == {"everything": 2}
     # A restart continues where each output was.
-    stepper = Stepper(program, policy, {"i": revealed}, runner, stepper.progress)
+    again = any_logs.TravellingTasks(program, policy)
+    stepper = Stepper(program, policy, {"i": revealed}, again, stepper.progress)
     assert left_at(3) == {"next": 1}
     assert left_at(4.5) == {"counted": 1}
     assert left_at(5) == {"next": 1}
@@ -190,11 +191,11 @@ def test_a_row_that_fails_is_counted_once_however_often_it_is_read_again(
     name: str, log: RecordedLog, policy: Policy, data: st.DataObject
 ) -> None:
     program = prepared(FAILING[name])
-    runner = any_logs.runner_of(program, policy)
-    whole = Stepper(program, policy, {"i": log}, runner).step().counters.get("Runtime Errors", 0)
+    placed = functools.partial(any_logs.TravellingTasks, program, policy)
+    whole = Stepper(program, policy, {"i": log}, placed()).step().counters.get("Runtime Errors", 0)
     restarts = data.draw(st.sets(st.integers(1, 12)))
     stepper, counted, number, complete = (
-        Stepper(program, policy, {"i": log}, runner, settings=StepSettings(2)),
+        Stepper(program, policy, {"i": log}, placed(), settings=StepSettings(2)),
         0,
         0,
         False,
@@ -204,5 +205,5 @@ def test_a_row_that_fails_is_counted_once_however_often_it_is_read_again(
         complete, number = step.complete, number + 1
         counted += step.counters.get("Runtime Errors", 0)
         if number in restarts and not complete:
-            stepper = Stepper(program, policy, {"i": log}, runner, stepper.progress, StepSettings(2))
+            stepper = Stepper(program, policy, {"i": log}, placed(), stepper.progress, StepSettings(2))
     assert counted == whole

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
+from tests.job.logs import EPOCH, RevealedLog, TravellingTasks, logs, policies, prepared
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.connectors.model.errors import JobError
 from tidegate.durable_files import encode_checked
@@ -19,7 +19,7 @@ from tidegate.job import Stepper
 from tidegate.job.analysis.replay import fresh_look
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.run.status import StatusFile, read_status
-from tidegate.job.runtime.task import local_runner
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
@@ -54,7 +54,7 @@ def test_a_fresh_look_stands_where_a_job_that_has_read_everything_stands(
     revealed = RevealedLog(log)
     revealed.clock = clock
     program = prepared(sql)
-    step = Stepper(program, policy, {"i": revealed}, runner_of(program, policy)).step()
+    step = Stepper(program, policy, {"i": revealed}, TravellingTasks(program, policy)).step()
     running = watermark_report(step.timelines, program, policy)
     fresh = fresh_look(ReplaySource("here", program, policy, {"i": revealed}))
     assert fresh.watermark == running.watermark
@@ -105,7 +105,7 @@ def test_a_log_that_has_ended_holds_nothing_back() -> None:
 
 def status_of(folder: Path, clock: int, now: list[int], file: StatusFile | None = None) -> StatusFile:
     source = seen(PLAIN, Policy.seconds(late=30), [event("0", at(1), at(1)), event("1", at(90), at(90))], clock)
-    step = Stepper(source.program, source.policy, source.logs, local_runner(source.program, source.policy)).step()
+    step = Stepper(source.program, source.policy, source.logs, DriverPlacement(source.program, source.policy)).step()
     file = file or StatusFile(folder, source.program, source.policy, lambda: now[0])
     file.update(step, {"Input Events": 1})
     return file
@@ -141,7 +141,7 @@ def test_a_status_says_of_the_slowest_substreams_since_when_and_what_moves_them(
     for clock in (5, 6, 9):
         now[0] = at(clock)
         source = seen(OVER, policy, events, at(clock))
-        file.update(Stepper(program, policy, source.logs, runner_of(program, policy)).step(), {})
+        file.update(Stepper(program, policy, source.logs, TravellingTasks(program, policy)).step(), {})
     status = read_status(tmp_path)
     assert status is not None
     assert status["bySubstream"]

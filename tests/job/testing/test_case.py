@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tidegate.job import JobError, case_result, read_case
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -36,14 +36,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_case_registers_functions_beside_it(folder: Path) -> None:
     case = read_case(write_case(folder, functions={"twice": {"module": "functions.py"}}))
-    assert case_result(case, runner_of).differences == []
+    assert case_result(case, TravellingTasks).differences == []
 
 
 def test_functions_of_all_cases_of_a_folder_stand_in_one_file(folder: Path) -> None:
     (folder / "tidegate.toml").write_text('[functions.twice]\nmodule = "functions.py"\n')
-    assert case_result(read_case(write_case(folder)), runner_of).differences == []
+    assert case_result(read_case(write_case(folder)), TravellingTasks).differences == []
     own = {"TWICE": {"module": "functions.py", "function": "thrice"}}
-    (difference, _) = case_result(read_case(write_case(folder, functions=own)), runner_of).differences
+    (difference, _) = case_result(read_case(write_case(folder, functions=own)), TravellingTasks).differences
     assert '{"m": 42}' in difference
 
 
@@ -58,7 +58,7 @@ def test_functions_of_all_cases_of_a_folder_stand_in_one_file(folder: Path) -> N
 def test_what_cannot_be_called_fails_the_case_with_its_reason(
     folder: Path, functions: dict[str, Any], said: str
 ) -> None:
-    (difference,) = case_result(read_case(write_case(folder, functions=functions)), runner_of).differences
+    (difference,) = case_result(read_case(write_case(folder, functions=functions)), TravellingTasks).differences
     assert said in difference
 
 
@@ -90,11 +90,11 @@ def test_what_a_case_cannot_say_is_refused_with_the_nearest_name(
 def test_a_key_that_is_like_no_other_is_a_note(folder: Path) -> None:
     functions = {"twice": {"module": "functions.py"}}
     noted = write_case(folder, functions=functions, source="a page", ticket=7, trace=[{"event": 1, "why": "in time"}])
-    assert case_result(read_case(noted), runner_of).differences == []
+    assert case_result(read_case(noted), TravellingTasks).differences == []
 
 
 def test_the_corpus_has_the_functions_that_its_cases_call() -> None:
-    assert case_result(read_case(CASES / "qp23-udf-hex.json"), runner_of).differences == []
+    assert case_result(read_case(CASES / "qp23-udf-hex.json"), TravellingTasks).differences == []
 
 
 def test_events_of_a_case_have_the_metadata_of_those_they_were_recorded_from(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ def test_events_of_a_case_have_the_metadata_of_those_they_were_recorded_from(tmp
         "trace": [{"event": 1, "fate": "ok"}],
     }
     path.write_text(json.dumps(content))
-    assert case_result(read_case(path), runner_of).differences == []
+    assert case_result(read_case(path), TravellingTasks).differences == []

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tests.job.equality import EPOCH, drawn
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tidegate.connectors.model.events import InputLog
 from tidegate.engine import Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
@@ -89,7 +89,7 @@ def lines_of(found: Iterable[ResultRows]) -> Rows:
 
 def rows_of_job(program: Program, policy: Policy, logs: Mapping[str, InputLog], start: int = NO_TIME) -> Rows:
     """Return what a job gives in one step."""
-    return lines_of(Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step().rows)
+    return lines_of(Stepper(program, policy, logs, TravellingTasks(program, policy), Progress(start)).step().rows)
 
 
 def check_a_random_history(seed: int, *, merged: bool | None = None) -> None:

@@ -15,7 +15,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import tidegate.spark as tidegate_spark
-from tests.job.logs import runner_of
+from tests.job.logs import TravellingTasks
 from tests.patience import eventually
 from tests.spark.publishing import publish
 from tidegate.connectors.inputs.recorded import RecordedLog
@@ -74,7 +74,7 @@ def recorded(path: Path, given: Sequence[dict[str, Any]]) -> Path:
 
 def rows_of_job(query: str, logs: dict[str, InputLog], ordering: dict[str, Any]) -> list[dict[str, Any]]:
     job = job_of(QueryArguments(query, {}, [*logs], ordering), "test")
-    step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
+    step = Stepper(job.program, job.policy, logs, TravellingTasks(job.program, job.policy)).step()
     return ordered([row for rows in step.rows for row in rows.to_dicts()])
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.job.equality import EPOCH, drawn
-from tests.job.logs import prepared, runner_of
+from tests.job.logs import TravellingTasks, prepared
 from tests.profiles import scaled
 from tests.spark.queries.history_here import (
     Rows,
@@ -145,7 +145,7 @@ def test_a_log_that_has_not_ended_is_read_as_far_as_all_partitions_are_known() -
     )
     for known in (None, EPOCH + 20 * TICKS_PER_SECOND, EPOCH + 100 * TICKS_PER_SECOND):
         logs: dict[str, InputLog] = {"i": OpenLog(log, {"0": known, "1": None, "2": EPOCH + 40 * TICKS_PER_SECOND})}
-        stepper = Stepper(program, policy, logs, runner_of(program, policy))
+        stepper = Stepper(program, policy, logs, TravellingTasks(program, policy))
         rows = lines_of([rows for _ in range(5) for rows in stepper.step().rows])
         assert rows_of_history(program, policy, logs, parcel_events=4) == rows
         assert 15 < len(rows["out"]) < 30
@@ -332,7 +332,7 @@ def job_results(
 ) -> list[str]:
     job = job_of(QueryArguments(query, {}, [*events], ordering), "test")
     logs: dict[str, InputLog] = {name: RecordedLog(own) for name, own in events.items()}
-    step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy), Progress(start)).step()
+    step = Stepper(job.program, job.policy, logs, TravellingTasks(job.program, job.policy), Progress(start)).step()
     found = [one for rows in step.rows for one in zip(rows.timestamps.tolist(), rows.to_dicts(), strict=True)]
     return plain_rows([{**row, "at": at // TICKS_PER_MICROSECOND} for at, row in found if at < until])
 

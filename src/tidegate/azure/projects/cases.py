@@ -21,7 +21,7 @@ from tidegate.azure.projects.reading import LocalFile, Project, locate
 from tidegate.connectors.model.errors import JobError, JobQueryError, ProjectError
 from tidegate.engine import FORMATS, Program
 from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
-from tidegate.job.runtime.step import Runner
+from tidegate.job.runtime.placement import DriverPlacement, Placement
 from tidegate.job.testing.row_difference import RowDifference, compare_rows
 from tidegate.ordering import Policy
 
@@ -136,14 +136,14 @@ class ProjectTests:
     def run(
         self,
         case: TestCase,
-        runner: Callable[[Program, Policy], Runner],
+        place: Callable[[Program, Policy], Placement] = DriverPlacement,
         *,
         max_events_per_step: int = 1_000_000,
     ) -> ProjectCaseResult:
         """Run a case by the steps of a job, and compare the results.
 
         Args:
-            runner: makes a runner for a query and a policy.
+            place: returns where a query runs under a policy; by default, in this process.
             max_events_per_step: the most events that a step reads.
 
         Raises:
@@ -152,7 +152,7 @@ class ProjectTests:
         began = time.monotonic()
         try:
             run = run_locally(
-                self.project, self._files(case), self._functions, runner, max_events_per_step=max_events_per_step
+                self.project, self._files(case), self._functions, place, max_events_per_step=max_events_per_step
             )
             outputs = self._compared(case, run.rows)
         except JobQueryError:

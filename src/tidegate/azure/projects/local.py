@@ -38,7 +38,8 @@ from tidegate.engine.decoding.content import readable_rows_of
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.prepare.functions import check_calls
 from tidegate.job.runtime.data_error_tally import DataErrorTally
-from tidegate.job.runtime.step import Runner, Stepper, StepSettings
+from tidegate.job.runtime.placement import DriverPlacement, Placement
+from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, Policy, parse_time
 from tidegate.sql import QueryError, compile_query
 from tidegate.sql.lint import lint
@@ -220,7 +221,7 @@ def run_locally(
     project: Project,
     files: Sequence[LocalFile],
     functions: Functions,
-    runner: Callable[[Program, Policy], Runner],
+    place: Callable[[Program, Policy], Placement] = DriverPlacement,
     *,
     max_events_per_step: int = 1_000_000,
 ) -> LocalRows:
@@ -228,7 +229,7 @@ def run_locally(
 
     Args:
         functions: registered ones, by the names a query calls them.
-        runner: makes a runner for a query and a policy.
+        place: returns where a query runs under a policy; by default, in this process.
         max_events_per_step: the most events that a step reads.
 
     Raises:
@@ -243,7 +244,7 @@ def run_locally(
         raise ProjectError(f"the query reads {', '.join(missing)}, for which there is no file; there are: {has}")
     logs, notes = _logs(program, given)
     policy = Policy.none()
-    stepper = Stepper(program, policy, logs, runner(program, policy), settings=StepSettings(max_events_per_step))
+    stepper = Stepper(program, policy, logs, place(program, policy), settings=StepSettings(max_events_per_step))
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in program.output_names}
     errors = DataErrorTally()
     complete = False

@@ -11,10 +11,9 @@ from typing import Any
 import click
 
 from tidegate.engine import Program
-from tidegate.job import Runner
 from tidegate.job.config.overrides import Override, parse_override
 from tidegate.job.config.spark_settings import SparkSettings, parse_property
-from tidegate.job.runtime.task import local_runner
+from tidegate.job.runtime.placement import DriverPlacement, Placement
 from tidegate.ordering import Policy, parse_time
 
 TEXT_OR_JSON = click.Choice(["text", "json"])
@@ -102,22 +101,20 @@ def spark_settings(master: str | None, ui: bool, conf: Mapping[str, str]) -> Spa
 
 
 @contextmanager
-def runners(spark: SparkSettings | None, name: str) -> Iterator[Callable[[Program, Policy], Runner]]:
-    """Yield a function that returns the runner for a query and a policy.
+def placements(spark: SparkSettings | None, name: str) -> Iterator[Callable[[Program, Policy], Placement]]:
+    """Yield a function that returns where a query runs under a policy.
 
     Args:
         spark: the settings for Spark; None or no master: this process.
         name: the name of the application on Spark.
 
     Raises:
-        JobError: Spark does not start.
+        JobError: Spark does not start, or executors do not share the current folder with this process.
     """
     if spark is None or spark.master is None:
-        yield local_runner
+        yield DriverPlacement
         return
-    from tidegate.spark import SparkRunner, spark_context
+    from tidegate.spark import placements_on_spark
 
-    with spark_context(spark, name) as context:
-        if context.uiWebUrl:
-            click.echo(f"Spark UI: {context.uiWebUrl}", err=True)
-        yield lambda program, policy: SparkRunner(context, program, policy)
+    with placements_on_spark(spark, name, lambda address: click.echo(f"Spark UI: {address}", err=True)) as place:
+        yield place

@@ -26,7 +26,7 @@ from tidegate.cli.job.options import (
     TEXT_OR_JSON,
     json_line,
     overrides_of,
-    runners,
+    placements,
     spark_settings,
     time_of,
 )
@@ -60,12 +60,12 @@ def run_local(
     """
     for note in project.notes:
         click.echo(f"note: {note}", err=True)
-    with runners(spark, f"tidegate {project.name}") as runner:
+    with placements(spark, f"tidegate {project.name}") as place:
         results = run_locally(
             project,
             list(project.local_inputs.values()),
             functions_of(project),
-            runner,
+            place,
             max_events_per_step=max_events_per_step or MOST_EVENTS_PER_STEP,
         )
     for note in results.notes:

@@ -16,7 +16,7 @@ from tidegate.azure.projects.cases import ProjectTests
 from tidegate.azure.projects.live import functions_of
 from tidegate.azure.projects.reading import read_project
 from tidegate.cli.job.job_file import as_json, described, differences, write_results
-from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line, runners, spark_settings
+from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line, placements, spark_settings
 from tidegate.engine import UnsupportedQuery
 from tidegate.job import Case, JobError, case_result, read_case
 from tidegate.job.config.spark_settings import SparkSettings
@@ -161,12 +161,12 @@ def _test_cases(
     cases = [(path, read_case(path)) for path in _case_files(paths)]
     tested = []
     _check_inputs(cases)
-    with runners(spark, "tidegate job test") as runner:
+    with placements(spark, "tidegate job test") as place:
         for path, case in cases:
             began = time.monotonic()
             result = case_result(
                 case,
-                runner,
+                place,
                 max_events_per_step=max_events_per_step,
                 with_trace=True,
             )
@@ -217,11 +217,11 @@ def _test_project(
     for note in tests.notes:
         click.echo(f"note: {note}", err=True)
     results = []
-    with runners(spark, "tidegate job test") as runner:
+    with placements(spark, "tidegate job test") as place:
         for case in tests.cases:
             result = tests.run(
                 case,
-                runner,
+                place,
                 max_events_per_step=max_events_per_step,
             )
             results.append(result)

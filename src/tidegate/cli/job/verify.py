@@ -14,7 +14,7 @@ from tidegate.cli.job.options import (
     SPARK_UI,
     TEXT_OR_JSON,
     optional_time,
-    runners,
+    placements,
     spark_settings,
 )
 from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
@@ -67,10 +67,10 @@ def verify_job(
         click.echo(f"{number} of {starts + cuts}: {attempt.describe()}: {outcome}", err=True)
 
     spark = spark_settings(master, spark_ui, spark_conf)
-    with open_replay_source(path) as source, runners(spark, "tidegate job verify") as runner_for:
+    with open_replay_source(path) as source, placements(spark, "tidegate job verify") as place:
         found = verify(
             source,
-            runner_for(source.program, source.policy),
+            place,
             start=NO_TIME if start is None else start,
             until=END_OF_TIME if end is None else end,
             starts=starts,

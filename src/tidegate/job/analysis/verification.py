@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.connectors.model.events import InputLog, LogRange, PartitionEnd
+from tidegate.engine import Program
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.runtime.data_error_tally import DataErrorTally
-from tidegate.job.runtime.step import Progress, Runner, Stepper, StepSettings, Timeline
-from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, short_time
+from tidegate.job.runtime.placement import DriverPlacement, Placement
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings, Timeline
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, short_time
 
 Row = tuple[int, bytes]
 """The time of a result in ticks, and its line."""
@@ -105,7 +107,7 @@ class _Computed:
 
 def verify(
     source: ReplaySource,
-    runner: Runner,
+    place: Callable[[Program, Policy], Placement] = DriverPlacement,
     *,
     start: int = NO_TIME,
     until: int = END_OF_TIME,
@@ -117,7 +119,7 @@ def verify(
     """Compute a stretch in a single step and then in other ways, until one differs.
 
     Args:
-        runner: runs the tasks of a step.
+        place: returns where a query runs under a policy; by default, in this process.
         start, until: the stretch holds the results with start ≤ time < until, in ticks.
         starts: the number of later start times to try.
         cuts: the number of other cuts from the beginning of the stretch to try.
@@ -129,11 +131,11 @@ def verify(
     """
     ends = source.ends()
     whole = Attempt(start, (), _LONGEST_STEP_EVENTS, 65_536, 2)
-    first = _compute(source, runner, ends, whole, until)
+    first = _compute(source, place, ends, whole, until)
     made: list[Attempt] = []
     difference = None
     for number, attempt in enumerate(_attempts(first, start, starts, cuts, random.Random(seed)), start=1):
-        again = _compute(source, runner, ends, attempt, until)
+        again = _compute(source, place, ends, attempt, until)
         made.append(attempt)
         difference = _first_difference(source, attempt, first, again)
         on_attempt(number, attempt, difference is None)
@@ -162,14 +164,18 @@ def _attempts(first: _Computed, start: int, starts: int, cuts: int, dice: random
 
 
 def _compute(
-    source: ReplaySource, runner: Runner, ends: Mapping[Timeline, PartitionEnd], attempt: Attempt, until: int
+    source: ReplaySource,
+    place: Callable[[Program, Policy], Placement],
+    ends: Mapping[Timeline, PartitionEnd],
+    attempt: Attempt,
+    until: int,
 ) -> _Computed:
     logs = {name: _HeldLog(name, log, ends) for name, log in source.logs.items()}
     stepper = Stepper(
         source.program,
         source.policy,
         logs,
-        runner,
+        place(source.program, source.policy),
         Progress(attempt.start),
         StepSettings(attempt.max_events_per_step, attempt.batch_events, attempt.parallelism),
     )

@@ -30,7 +30,7 @@ from tidegate.job.runtime.placement import (
     WorkersLost,
 )
 from tidegate.job.runtime.sealing import SealedState, SealFolder
-from tidegate.job.runtime.task import Task, local_runner
+from tidegate.job.runtime.task import Task
 from tidegate.ordering import Policy
 
 # The Ctrl-C of a terminal is for the job's process to handle.
@@ -131,7 +131,7 @@ def main() -> None:
     calls: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, calls), daemon=True).start()
     program, policy = calls.get()
-    placement = DriverPlacement(program, policy, lambda own: local_runner(own, policy))
+    placement = DriverPlacement(program, policy)
     while True:
         method, arguments = calls.get()
         pickle.dump(_answer(placement, method, arguments), answers, protocol=5)

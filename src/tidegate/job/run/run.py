@@ -25,14 +25,12 @@ from tidegate.job.run.status import StatusFile
 from tidegate.job.runtime.placement import (
     DriverPlacement,
     Placement,
-    Runner,
     StateLost,
     WorkersLost,
 )
 from tidegate.job.runtime.rebuilding import Follower
 from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, Timeline, gauges
-from tidegate.job.runtime.task import local_runner
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
@@ -159,7 +157,7 @@ class RunHooks:
 
 def run_job(
     job: Job,
-    placements: Placements | Runner | None = None,
+    placements: Placements | None = None,
     *,
     start: int | None = None,
     until: int = END_OF_TIME,
@@ -175,7 +173,7 @@ def run_job(
     """Run a job until it is stopped or reaches an end that was set; `open_run` and `run_steps` in one call.
 
     Args:
-        placements: where it runs; a runner of tasks alone: everything else in this process, as it all is by default.
+        placements: where it runs; None: in this process.
         start, accept_missing, notice: see `open_run`.
         until, until_caught_up, max_events_per_step, parallelism: see `RunSettings`.
         on_step, observers, should_stop: see `RunHooks`.
@@ -191,18 +189,12 @@ def run_job(
 
 def in_this_process(policy: Policy) -> Placements:
     """Return what places the tasks and the keyed side of a run in this process."""
-    return Placements(lambda program: DriverPlacement(program, policy, lambda own: local_runner(own, policy)))
-
-
-def _placements(given: Placements | Runner, policy: Policy) -> Placements:
-    if isinstance(given, Placements):
-        return given
-    return Placements(lambda program: DriverPlacement(program, policy, lambda _: given))
+    return Placements(lambda program: DriverPlacement(program, policy))
 
 
 def run_steps(
     opened: OpenRun,
-    placements: Placements | Runner,
+    placements: Placements,
     settings: RunSettings,
     hooks: RunHooks,
 ) -> RunSummary:
@@ -211,7 +203,7 @@ def run_steps(
     Raises:
         JobError: an input or output fails.
     """
-    return _Run(opened, _placements(placements, opened.job.policy), settings, hooks).run()
+    return _Run(opened, placements, settings, hooks).run()
 
 
 class _Run:

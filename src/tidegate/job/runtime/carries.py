@@ -132,11 +132,12 @@ class SentCarries:
         """Return the task with versions in place of its large carries."""
         return replace(task, ranges=[self._of_range(one) for one in task.ranges])
 
-    def received_all(self, results: Sequence[RangeResult], tasks: Sequence[Task]) -> None:
-        """Replace the changes in the results of tasks."""
+    def received(self, results: Sequence[RangeResult], tasks: Sequence[Task]) -> None:
+        """Replace the changes in the results of tasks with the carries that follow from them."""
         ranges = {(one.input, one.partition): one for task in tasks for one in task.ranges}
         for result in results:
-            self.received(result, ranges[result.input, result.partition])
+            if isinstance(changes := result.carry, CarryChanges):
+                self._note(result, changes, ranges[result.input, result.partition])
 
     def close(self) -> None:
         """Withdraw everything; no task is sent any more."""
@@ -144,11 +145,7 @@ class SentCarries:
             self.withdraw(self.published.pop(number))
         self._sent.clear()
 
-    def received(self, result: RangeResult, task_range: RangeTask) -> None:
-        """Replace the changes in a result with the carry that follows from them."""
-        changes: Any = result.carry
-        if not isinstance(changes, CarryChanges):
-            return
+    def _note(self, result: RangeResult, changes: CarryChanges, task_range: RangeTask) -> None:
         timeline = (task_range.input, task_range.partition)
         sent = self._sent[timeline]
         result.carry = sent.carry = changes.apply(sent.carry)

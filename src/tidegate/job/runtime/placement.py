@@ -12,7 +12,7 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -22,10 +22,9 @@ from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, Res
 from tidegate.job.runtime.emission import Completeness, StepOrder, emitted_rows
 from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.state_store import StateStore, StoredState
-from tidegate.job.runtime.task import RangeResult, Task
+from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import Policy
 
-Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
 """Runs tasks anywhere, and returns their results in any order."""
 
 
@@ -214,14 +213,14 @@ _WHOLE = "whole"
 
 
 class DriverPlacement(Placement):
-    """The keyed side in this process."""
+    """Tasks and the keyed side in this process."""
 
-    def __init__(self, program: Program, policy: Policy, runner_for: Callable[[Program], Runner]) -> None:
-        """Begin with an empty state; ``runner_for`` returns what runs the tasks of a program."""
+    def __init__(self, program: Program, policy: Policy) -> None:
+        """Begin with an empty state."""
+        self.program = program
+        self.policy = policy
         self._keyed = KeyedSide(program, policy.late_ticks)
         self._sizes = StateSizes()
-        self._runner_for = runner_for
-        self._runner = runner_for(program)
         self._store: StateStore | None = None
         self._stored: StoredState | None = None
         self._version = 0
@@ -232,7 +231,7 @@ class DriverPlacement(Placement):
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         self._keyed.know_timelines(order.timelines)
-        results = [result for task in self._runner(tasks) for result in task]
+        results = self.results(tasks)
         results.sort(key=lambda result: (result.input, result.partition))
         for result in results:
             self._keyed.absorb(result.partials)
@@ -246,12 +245,20 @@ class DriverPlacement(Placement):
             results, rows, complete, errors, calls, counted, sizes.total, operator_bytes=dict(sizes.operators)
         )
 
+    def results(self, tasks: Sequence[Task]) -> list[RangeResult]:
+        """Return the results of tasks, which run one after the other.
+
+        Raises:
+            InputError: a range cannot be read.
+        """
+        return [result for task in tasks for result in run_task(task, self.program, self.policy)]
+
     def preview(self, order: StepOrder) -> list[ResultRows]:
         return self._keyed.preview(order.released, order.ahead)
 
     def use(self, program: Program) -> None:
         self._keyed.use(program)
-        self._runner = self._runner_for(program)
+        self.program = program
 
     def seal(self, folder: SealFolder) -> SealedState:
         """Copy the state to a folder. From then on it is mapped from a local file, as that of a shard."""

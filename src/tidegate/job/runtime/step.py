@@ -35,7 +35,7 @@ from tidegate.connectors.model.metrics import (
 )
 from tidegate.engine import EmissionRange, OperatorRows, Program, ResultRows, RuntimeErrors
 from tidegate.job.runtime.emission import Completeness, Reached, StepOrder
-from tidegate.job.runtime.placement import DriverPlacement, Placement, Runner
+from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.task import RangeResult, TraceRows
 from tidegate.job.runtime.timelines import SealedTimelines, StepSettings, Timeline, Timelines
 from tidegate.ordering import (
@@ -50,7 +50,6 @@ from tidegate.ordering import (
 __all__ = [
     "Emitted",
     "Progress",
-    "Runner",
     "SealedStepper",
     "Step",
     "StepSettings",
@@ -214,11 +213,6 @@ def gauges(step: Step, now: int) -> dict[str, float | None]:
     }
 
 
-def _placed(program: Program, policy: Policy, given: Placement | Runner) -> Placement:
-    """Return a placement; a runner of tasks alone means that the keyed side is in this process."""
-    return DriverPlacement(program, policy, lambda _: given) if callable(given) else given
-
-
 class Stepper:
     """A run of one query over one set of logs, from one output start time.
 
@@ -236,7 +230,7 @@ class Stepper:
         program: Program,
         policy: Policy,
         logs: Mapping[str, InputLog],
-        placement: Placement | Runner,
+        placement: Placement,
         resume: Progress | None = None,
         settings: StepSettings | None = None,
     ) -> None:
@@ -246,7 +240,7 @@ class Stepper:
             program: the compiled query.
             policy: the event-ordering policy.
             logs: by the name the query uses.
-            placement: where the keyed side runs; a runner of tasks alone means in this process.
+            placement: where tasks and the keyed side run; it has no state yet.
             resume: what earlier runs have emitted; ``Progress(released=start)`` begins at an output start time.
             settings: how the run is cut into steps and tasks.
         """
@@ -254,7 +248,7 @@ class Stepper:
         self.program = program
         self.policy = policy
         self._timelines = Timelines(program, policy, logs, resume.released, settings or StepSettings())
-        self._placement = _placed(program, policy, placement)
+        self._placement = placement
         self._start = resume.released
         self._resumed = resume.emitted
         self._failed: list[Int64Array] = []

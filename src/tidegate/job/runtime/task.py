@@ -6,8 +6,6 @@ concurrently with a copy of itself, and always returns the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from tidegate.engine import Program, TaskSide
 from tidegate.job.runtime.batch import PROBLEMS, Batch, RangeResult, RangeTask, Task, TraceRows, batches
 from tidegate.job.runtime.emission import AnyCarry, reached
@@ -47,15 +45,6 @@ def _settle(result: RangeResult, task_range: RangeTask, task: Task, program: Pro
     result.carry, result.settled = reached(result.carry, position, task_range.end, result.input, program, policy)
 
 
-def local_runner(program: Program, policy: Policy) -> Callable[[Sequence[Task]], list[list[RangeResult]]]:
-    """Return a runner (`tidegate.job.runtime.step.Runner`) that runs the tasks of a step one by one in this process."""
-
-    def run(tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        return [run_task(task, program, policy) for task in tasks]
-
-    return run
-
-
 def _run_range(task_range: RangeTask, task: Task, engine: TaskSide, policy: Policy) -> RangeResult:
     result = RangeResult(task_range.input, task_range.partition, task_range.carry, most_samples=task.most_samples)
     runs = task_range.log_range.read_events(task.batch_events)
@@ -86,4 +75,4 @@ def _stamp_rows(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, 
     return scan_substreams(times, arrivals, batch.substream_codes(carry), carry, policy, valid, latest)
 
 
-__all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "local_runner", "run_task", "stamp"]
+__all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "run_task", "stamp"]

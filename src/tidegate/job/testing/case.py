@@ -42,7 +42,8 @@ from tidegate.job.config.definition import function_definitions
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.prepare.functions import check_calls, registered_functions
 from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
-from tidegate.job.runtime.step import Runner, Stepper, StepSettings
+from tidegate.job.runtime.placement import DriverPlacement, Placement
+from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import TraceRows
 from tidegate.ordering import (
     ADJUSTED,
@@ -295,7 +296,7 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
 
 def case_result(
     case: Case,
-    runner: Callable[[Program, Policy], Runner],
+    place: Callable[[Program, Policy], Placement] = DriverPlacement,
     *,
     max_events_per_step: int = 1_000_000,
     with_trace: bool = False,
@@ -303,7 +304,7 @@ def case_result(
     """Run a case by the steps of a job, and compare the results.
 
     Args:
-        runner: makes a runner for a query and a policy.
+        place: returns where a query runs under a policy; by default, in this process.
         max_events_per_step: the most events that a step reads.
         with_trace: trace each event even if the case expects no trace.
 
@@ -317,7 +318,7 @@ def case_result(
             program,
             policy,
             logs,
-            runner(program, policy),
+            place(program, policy),
             settings=StepSettings(max_events_per_step, trace=with_trace or case.trace is not None),
         )
         return _run(case, stepper)

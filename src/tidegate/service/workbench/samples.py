@@ -30,8 +30,8 @@ from tidegate.job.config.definition import definition_of
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.runtime.data_error_tally import DataErrorTally
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper, StepSettings
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import END_OF_TIME, Policy, format_ticks, format_time
 
 DEFAULT_EVENTS = 1000
@@ -266,8 +266,8 @@ def tested(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], most_rows: int, began: float) -> dict[str, Any]:
-    runner = local_runner(job.program, policy)
-    stepper = Stepper(job.program, policy, logs, runner, settings=StepSettings(MAX_EVENTS))
+    placement = DriverPlacement(job.program, policy)
+    stepper = Stepper(job.program, policy, logs, placement, settings=StepSettings(MAX_EVENTS))
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in job.program.output_names}
     counts = dict.fromkeys(rows, 0)
     metrics: dict[str, int] = {}

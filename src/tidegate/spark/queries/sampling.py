@@ -11,8 +11,8 @@ from pyspark.sql import functions
 
 from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.engine import Program, ResultRows
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import END_OF_TIME, Policy
 from tidegate.spark.queries.frame_events import EventsOfFrame, columns_for, partitions_in
 
@@ -99,9 +99,8 @@ def sample_results(program: Program, policy: Policy, logs: Mapping[str, InputLog
     Raises:
         InputError: a log cannot be read.
     """
-    stepper = Stepper(
-        program, replace(policy, merged=False), logs, local_runner(program, replace(policy, merged=False))
-    )
+    apart = replace(policy, merged=False)
+    stepper = Stepper(program, apart, logs, DriverPlacement(program, apart))
     return list(_steps(stepper))
 
 
