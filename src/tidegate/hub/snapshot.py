@@ -20,7 +20,6 @@ from tidegate.hub.errors import entity_not_found
 
 FILE_NAME = "namespace.json"
 _ADVICE = "restore it from a backup"
-_SHOWN_GROUPS = 5
 
 
 class RuleState(BaseModel):
@@ -140,11 +139,11 @@ class HubDefinition:
         for group in self.config.consumer_groups:
             if group.lower() == name.lower():
                 return group
-        hub, known = self.config.name, sorted(self.config.consumer_groups)
-        listed = ", ".join(known[:_SHOWN_GROUPS]) + (", …" if len(known) > _SHOWN_GROUPS else "")
+        # The others are not named: a token of one group may come here, and one that may only send.
+        hub = self.config.name
         raise entity_not_found(
             f"{hub}/ConsumerGroups/{name}",
-            f"the event hub {hub} has no consumer group {name!r}; create it, or read in one that it has: {listed}",
+            f"the event hub {hub} has no consumer group {name!r}; create it, or read in $Default, which every hub has",
         )
 
 
