@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tidegate.engine.decoding.avro import read_container, read_value
+    from tidegate.engine.decoding.avro import ValueReader, read_container
     from tidegate.engine.decoding.content import rows_of
     from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
     from tidegate.engine.decoding.formats import FORMATS, JSON, Format, Unreadable, decoder_of
@@ -68,12 +68,12 @@ __all__ = [
     "TaskSide",
     "Unreadable",
     "UnsupportedQuery",
+    "ValueReader",
     "Vector",
     "Wanted",
     "byte_sizes",
     "decoder_of",
     "read_container",
-    "read_value",
     "rows_of",
     "values_of",
 ]

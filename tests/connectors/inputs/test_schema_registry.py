@@ -14,7 +14,7 @@ import pytest
 
 from tidegate.connectors.inputs.schema_registry import RemoteRegistry
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
-from tidegate.engine import Format, TableBodies, Wanted, decoder_of
+from tidegate.engine import Format, Problem, TableBodies, Wanted, decoder_of
 
 FIRST = {
     "type": "record",
@@ -22,7 +22,10 @@ FIRST = {
     "fields": [{"name": "zone", "type": "string"}, {"name": "fare", "type": "double"}],
 }
 SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "tip", "type": ["null", "double"]}]}
-SCHEMAS = {1: FIRST, 2: SECOND}
+NESTED = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+ENDLESS = {"type": "record", "name": "Many", "fields": [{"name": "all", "type": {"type": "array", "items": "null"}}]}
+NO_AVRO = {"type": "object"}
+SCHEMAS = {1: FIRST, 2: SECOND, 3: NESTED, 4: ENDLESS, 5: NO_AVRO, 6: NO_AVRO}
 AVRO = Format("avro")
 
 
@@ -39,7 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         elif number not in SCHEMAS:
             self._answer(404, {"error_code": 40403})
         else:
-            self._answer(200, {"schema": json.dumps(SCHEMAS[number])})
+            kind = {"schemaType": "JSON"} if number == 6 else {}
+            self._answer(200, {"schema": json.dumps(SCHEMAS[number]), **kind})
 
     def _answer(self, status: int, content: Any) -> None:
         body = json.dumps(content).encode()
@@ -93,6 +97,24 @@ def test_a_value_that_cannot_be_read_costs_itself_alone(address: str) -> None:
     decoded = decoder_of(Wanted((("zone",),)), AVRO).decode(bodies)
     assert decoded.fields[("zone",)].to_list() == ["a", "a"]
     assert decoded.rejected_events.tolist() == [0, 2, 3, 4]
+
+
+def test_a_body_that_would_end_the_process_or_fill_its_memory_costs_itself_alone(address: str) -> None:
+    deep = b"\0" + (3).to_bytes(4) + b"\x02" * 20_000 + b"\0"
+    endless = b"\0" + (4).to_bytes(4) + b"\x80" * 5 + b"\x01\0"
+    values = [framed(3, {"next": {"next": None}}), deep, endless, framed(1, {"zone": "a", "fare": 1.5})]
+    decoded = decoder_of(Wanted(record=True), AVRO).decode(RemoteRegistry(address, "a:b").bodies(values, AVRO))
+    assert decoded.rejected_events.tolist() == [1, 2]
+    assert [Problem(one) for one in decoded.rejected_problems.tolist()] == [Problem.LIMIT_EXCEEDED] * 2
+
+
+def test_a_body_of_a_schema_that_is_not_one_of_avro_costs_itself_alone(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = [b"\0" + (5).to_bytes(4) + b"a", b"\0" + (6).to_bytes(4) + b"a", framed(1, {"zone": "a", "fare": 1.5})]
+    decoded = decoder_of(Wanted(record=True), AVRO).decode(RemoteRegistry(address, "a:b").bodies(values, AVRO))
+    assert decoded.rejected_events.tolist() == [0, 1]
+    assert f"schema 5 of {address} cannot be used, nor bodies with it" in caplog.text
 
 
 def test_json_loses_its_prefix() -> None:

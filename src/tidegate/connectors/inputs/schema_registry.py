@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from io import BytesIO
 from typing import Any
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-import fastavro
 import numpy as np
 from pydantic import Field
 
@@ -29,7 +28,7 @@ from tidegate.connectors.inputs.kinds import StreamInput
 from tidegate.connectors.inputs.protobuf import ProtobufDeserializer, message_reader
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.section import Public, Secret, SecretUrl
-from tidegate.engine import Format, Problem, TableBodies
+from tidegate.engine import DecodingLimits, Format, Problem, TableBodies, ValueReader
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.engine.decoding.tables import Table
 from tidegate.kafka.value_schemas import named_schema
@@ -37,11 +36,11 @@ from tidegate.kafka.value_schemas import named_schema
 REGISTRY_TABLES = ("avro", "protobuf")
 """The formats whose bodies are read with their schema in the registry."""
 REGISTRY_FORMATS = (*REGISTRY_TABLES, "json")
+_logger = logging.getLogger(__name__)
 _AZURE_AVRO = "avro/binary+"
+_AVRO = "AVRO"
 _ANSWER_WITHIN_S = 10
 _NOT_FOUND = 404
-# What fastavro raises for bytes that are not of the schema; it has no error of its own for them.
-_UNREADABLE = (ValueError, TypeError, IndexError, EOFError, KeyError, OverflowError, StopIteration, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,8 @@ class RemoteRegistry:
         for number, (value, content_type, header) in enumerate(zip(values, content_types, headers, strict=True)):
             record: Any
             if body_format.kind == "avro":
-                schema, content = self._schema_of(value, content_type, header)
-                record = None if schema is None else _record(content, schema)
+                name, content = _schema_of(value, content_type, header)
+                record = None if name is None else self._value(name, content, body_format.limits)
             else:
                 record = self._message(value, header)
             if isinstance(record, dict):
@@ -110,14 +109,6 @@ class RemoteRegistry:
         columns = {name: [record.get(name) for record in records] for name in names}
         size = sum(map(len, values))
         return Table(columns, np.array(numbers, dtype=np.int64), len(values), tuple(rejected), size)
-
-    def _schema_of(self, value: bytes, content_type: str | None, header: object) -> tuple[Any | None, bytes]:
-        """Return the schema that a value was written with, None if it names none, and what was written."""
-        if content_type is not None and content_type.lower().startswith(_AZURE_AVRO):
-            own_id = content_type[len(_AZURE_AVRO) :].strip().replace("-", "").lower()
-            return (self.schema(own_id) if _OWN_ID.fullmatch(own_id) else None), value
-        named = named_schema(value, header)
-        return (None, value) if named is None else (self.schema(_name(named[0])), named[1])
 
     def _message(self, value: bytes, header: object) -> dict[str, Any] | Problem:
         """Return the record of a message of Protobuf, before which are its schema and its place in it."""
@@ -139,9 +130,15 @@ class RemoteRegistry:
             return Problem.MALFORMED
         return dict(record)
 
-    def schema(self, name: int | str) -> Any | None:
-        """Return a schema, parsed, by its number, its GUID or Azure's id; None if the registry has none such."""
-        return _schema(self, name)
+    def _value(self, name: int | str, content: bytes, limits: DecodingLimits) -> Any:
+        """Return a value of Avro, or the problem with it."""
+        reader = _value_reader(self, name, limits)
+        if isinstance(reader, Problem):
+            return reader
+        try:
+            return reader.read(content)
+        except Unreadable as error:
+            return error.problem
 
     def fetched(self, path: str) -> Any | None:
         """Return what the registry has at a path; None if it has nothing.
@@ -191,18 +188,33 @@ def _path(name: int | str) -> str:
     return f"schemas/ids/{name}" if isinstance(name, int) else f"schemas/guids/{name}"
 
 
+def _schema_of(value: bytes, content_type: str | None, header: object) -> tuple[int | str | None, bytes]:
+    """Return the number, GUID or Azure's id of the schema of a value, None if it names none, and what was written."""
+    if content_type is not None and content_type.lower().startswith(_AZURE_AVRO):
+        own_id = content_type[len(_AZURE_AVRO) :].strip().replace("-", "").lower()
+        return (own_id if _OWN_ID.fullmatch(own_id) else None), value
+    named = named_schema(value, header)
+    return (None, value) if named is None else (_name(named[0]), named[1])
+
+
 @lru_cache(maxsize=1_000)
-def _schema(registry: RemoteRegistry, name: int | str) -> Any | None:
+def _value_reader(registry: RemoteRegistry, name: int | str, limits: DecodingLimits) -> ValueReader | Problem:
+    """Return what reads values of a schema; or the problem with all of them, as the schema is not there or not usable.
+
+    Whoever publishes chooses the schema, so it must not stop a job.
+    """
     found = registry.fetched(_path(name))
-    if found is None:
-        return None
+    if found is None or found.get("schemaType", _AVRO) != _AVRO:
+        return Problem.MALFORMED
     try:
-        named: dict[str, Any] = {}
-        for _, text in _referenced(registry, found, set()):
-            fastavro.parse_schema(json.loads(text), named_schemas=named)
-        return fastavro.parse_schema(json.loads(found["schema"]), named_schemas=named)
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
-        raise InputError(f"schema {name} of {registry.address} is not a schema of Avro: {error}") from error
+        imported = [text for _, text in _referenced(registry, found, set())]
+        return ValueReader(found["schema"], imported, limits.of_event())
+    except Unreadable as error:
+        reason = error.__cause__ or error
+        _logger.warning("schema %s of %s cannot be used, nor bodies with it: %r", name, registry.address, reason)
+        return error.problem
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"schema {name} of {registry.address} cannot be used: {error}") from error
 
 
 def message_path(framed: bytes) -> tuple[tuple[int, ...], bytes]:
@@ -260,13 +272,6 @@ def _referenced(
             raise ValueError(f"it refers to {place[0]} version {place[1]}, which is not there")
         yield from _referenced(registry, target, seen, query)
         yield one["name"], target["schema"]
-
-
-def _record(content: bytes, schema: Any) -> Any:
-    try:
-        return fastavro.schemaless_reader(BytesIO(content), schema, None)
-    except _UNREADABLE:
-        return None
 
 
 class RegistrySettings(StreamInput):

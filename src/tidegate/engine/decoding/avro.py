@@ -1,4 +1,4 @@
-"""Reads Avro object container files from untrusted sources, within limits.
+"""Reads Avro from untrusted sources, within limits: object container files, and values whose schema is elsewhere.
 
 fastavro trusts its input. A record whose schema refers to itself may nest as deeply as the data says; an array of
 records without fields may announce 2^40 items in a few bytes; a deflated block may inflate a thousandfold. So a
@@ -58,7 +58,7 @@ def read_container(content: bytes, limits: ContentLimits) -> list[Any]:
         schema = json.loads(container.metadata["avro.schema"])
         if _nesting(schema) > 3 * limits.depth:
             raise _TooMuch
-        _check_data(schema, container, limits)
+        _MeasuredSchema(schema).check(container.blocks, limits)
         return list(fastavro.reader(io.BytesIO(container.uncompressed(content))))
     except Unreadable:
         raise
@@ -68,25 +68,49 @@ def read_container(content: bytes, limits: ContentLimits) -> list[Any]:
         raise Unreadable(Problem.MALFORMED) from error
 
 
-def read_value(body: bytes, schema: str, imported: Sequence[str], limits: ContentLimits) -> Any:
-    """Return the value that a body is under a schema, which may use the types of imported ones.
+class ValueReader:
+    """Reads values of one schema, such as those that a schema registry has.
 
-    Raises:
-        Unreadable: it is not a value of the schema, or exceeds a limit.
+    fastavro reads a value that nests deeply by calling itself as deeply, which ends the process; see above.
     """
-    try:
-        own, others = json.loads(schema), [json.loads(text) for text in imported]
-        if _nesting([own, others]) > 3 * limits.depth:
-            raise _TooMuch
-        _check_data(own, _Container({}, 0, b"", ((1, body),)), limits, others)
-        named: dict[str, Any] = {}
-        for other in others:
-            fastavro.parse_schema(other, named_schemas=named)
-        return fastavro.schemaless_reader(io.BytesIO(body), fastavro.parse_schema(own, named_schemas=named), None)
-    except (_TooMuch, RecursionError, MemoryError) as error:
-        raise Unreadable(Problem.LIMIT_EXCEEDED) from error
-    except Exception as error:  # see read_container
-        raise Unreadable(Problem.MALFORMED) from error
+
+    def __init__(self, schema: str, imported: Sequence[str], limits: ContentLimits) -> None:
+        """
+        Args:
+            schema: its JSON.
+            imported: the JSON of schemas whose types it may use, each after those that it uses itself.
+
+        Raises:
+            Unreadable: a schema is nested too deeply, or is none of Avro.
+        """
+        self._limits = limits
+        try:
+            own, others = json.loads(schema), [json.loads(text) for text in imported]
+            if _nesting([own, others]) > 3 * limits.depth:
+                raise _TooMuch
+            named: dict[str, Any] = {}
+            for other in others:
+                fastavro.parse_schema(other, named_schemas=named)
+            self._parsed = fastavro.parse_schema(own, named_schemas=named)
+            self._measured = _MeasuredSchema(own, others)
+        except (_TooMuch, RecursionError, MemoryError) as error:
+            raise Unreadable(Problem.LIMIT_EXCEEDED) from error
+        except Exception as error:  # see read_container
+            raise Unreadable(Problem.MALFORMED) from error
+
+    def read(self, body: bytes) -> Any:
+        """Return the value that a body is.
+
+        Raises:
+            Unreadable: it is not a value of the schema, or exceeds a limit.
+        """
+        try:
+            self._measured.check(((1, body),), self._limits)
+            return fastavro.schemaless_reader(io.BytesIO(body), self._parsed, None)
+        except (_TooMuch, RecursionError, MemoryError) as error:
+            raise Unreadable(Problem.LIMIT_EXCEEDED) from error
+        except Exception as error:  # see read_container
+            raise Unreadable(Problem.MALFORMED) from error
 
 
 def _nesting(value: Any) -> int:
@@ -253,25 +277,35 @@ class _Reader:
 # limits of data -------------------------------------------------------------------------------------------------------
 
 
-def _check_data(schema: Any, container: _Container, limits: ContentLimits, imported: Sequence[Any] = ()) -> None:
-    """Raise _TooMuch if the values of a container are more, or nested more deeply, than its size accounts for."""
-    size = sum(len(block) for _, block in container.blocks)
-    budget = min(_FREE_VALUES + VALUES_A_BYTE * size, limits.values)
-    measure = _Measure()
-    for other in imported:
-        measure.size_of(other)
-    row = measure.size_of(schema)
-    rows = sum(count for count, _ in container.blocks)
-    # Items of arrays and maps take bytes; what is beside them in a row may take none.
-    beside = rows * row.values
-    fits = beside <= budget and beside + measure.values_a_byte * size <= limits.values
-    if measure.is_bounded and row.depth <= limits.depth and fits:
-        return
-    walk = _Walk(measure.named, budget, limits.depth)
-    for count, block in container.blocks:
-        data = _Reader(memoryview(block))
-        for _ in range(count):
-            walk.step_over(schema, data, 0)
+class _MeasuredSchema:
+    """A schema, and what the sizes of its types say of its values."""
+
+    def __init__(self, schema: Any, imported: Sequence[Any] = ()) -> None:
+        self._schema = schema
+        self._measure = _Measure()
+        for other in imported:
+            self._measure.size_of(other)
+        self._row = self._measure.size_of(schema)
+
+    def check(self, blocks: Sequence[tuple[int, bytes | memoryview]], limits: ContentLimits) -> None:
+        """Raise _TooMuch if values are more, or nested more deeply, than the size of their blocks accounts for.
+
+        Args:
+            blocks: the rows and the data of each.
+        """
+        size = sum(len(block) for _, block in blocks)
+        budget = min(_FREE_VALUES + VALUES_A_BYTE * size, limits.values)
+        measure, row = self._measure, self._row
+        # Items of arrays and maps take bytes; what is beside them in a row may take none.
+        beside = sum(count for count, _ in blocks) * row.values
+        fits = beside <= budget and beside + measure.values_a_byte * size <= limits.values
+        if measure.is_bounded and row.depth <= limits.depth and fits:
+            return
+        walk = _Walk(measure.named, budget, limits.depth)
+        for count, block in blocks:
+            data = _Reader(memoryview(block))
+            for _ in range(count):
+                walk.step_over(self._schema, data, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from tidegate.connectors.inputs.schema_registry import message_path
 from tidegate.connectors.model.errors import InputError, JobError
 from tidegate.connectors.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.connectors.model.metrics import COUNTERS, OUTPUT_EVENTS, add
-from tidegate.engine import DEFAULT_LIMITS, Unreadable, read_container, read_value
+from tidegate.engine import DEFAULT_LIMITS, Unreadable, ValueReader, read_container
 from tidegate.job.config.definition import definition_of
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.prepare.opening import close_logs, open_logs
@@ -196,7 +196,7 @@ def decoded(question: Mapping[str, Any]) -> dict[str, Any]:
         if schema is None:
             records = read_container(body, limits)
         else:
-            records = [read_value(body, schema, question.get("imported") or (), limits)]
+            records = [ValueReader(schema, question.get("imported") or (), limits).read(body)]
     except Unreadable as error:
         what = "a readable Avro container" if schema is None else "of its schema"
         raise InputError(f"the body is not {what}: {error}") from None
