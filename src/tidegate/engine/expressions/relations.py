@@ -1,8 +1,7 @@
 """Stateless relations: filters, projections, unions, applications, evaluated over frames.
 
-The one order of rows that have the same System.Timestamp: the order in which their events arrived.
-
-Rows are in the order of (System.Timestamp, arrival, partition, sequence number). The query reference says so of LAG
+Rows that have the same System.Timestamp are in the order in which their events arrived, wherever order matters: rows
+are in the order of (System.Timestamp, arrival, partition, sequence number). The query reference says so of LAG
 ("if there are multiple events with the same timestamp, their order of arrival is used"), and it holds everywhere: LAG,
 LAST, ISFIRST, aggregates OVER, Collect, the final tie of TopOne and CollectTop, MATCH_RECOGNIZE, sessions and results.
 https://learn.microsoft.com/stream-analytics-query/lag-azure-stream-analytics

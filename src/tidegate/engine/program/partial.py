@@ -1,10 +1,9 @@
 """The partial result of a batch: what a task sends to the keyed side, with the substreams of its rows.
 
-The substreams a job knows: their numbers, and which timelines feed them.
-
-A substream is a value of the OVER keys among the inputs that may meet (`separation.Component`), and in one partition if
-OVER names PartitionId. Its number is the same whichever timeline its rows come from. A number is reused once its
-substream can be forgotten: it has had no event within the late tolerance, and nothing in the state belongs to it.
+Substreams have numbers. A substream is a value of the OVER keys among the inputs that may meet
+(`separation.Component`), and in one partition if OVER names PartitionId. Its number is the same whichever timeline its
+rows come from. A number is reused once its substream can be forgotten: it has had no event within the late tolerance,
+and nothing in the state belongs to it.
 """
 
 from __future__ import annotations

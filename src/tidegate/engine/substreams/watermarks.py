@@ -4,17 +4,14 @@ In a query that keeps its substreams apart (`separation`), the rows of each subs
 substream's own watermark. Rows and panes then carry the number of their substream, and a time is compared with the
 watermark of its own row. No operator relates rows of different substreams, so nothing else changes.
 
-Rows and panes that wait for the watermark, in the parts they arrived in.
+Waiting. Rows and panes wait for the watermark in the parts that they arrived in. A removed row is only marked in its
+part; the part is rewritten once half of it is gone, and small neighbours are merged. So a row is copied a few times,
+however often a few rows are removed, and there are few parts. With a watermark for each substream, only rows of
+substreams that have advanced are compared with it.
 
-A removed row is only marked in its part; the part is rewritten once half of it is gone, and small neighbours are
-merged. So a row is copied a few times, however often a few rows are removed, and there are few parts. With a watermark
-for each substream, only rows of substreams that have advanced are compared with it.
-
-Complete results that await emission, where each substream has a watermark of its own.
-
-A result waits with its emission arrival and is emitted once all timelines have passed that arrival
-(`tidegate.ordering.emission`). Results are emitted by emission arrival, then by time, then in the order they have
-otherwise.
+Emission. Where each substream has a watermark of its own, a complete result waits with its emission arrival and is
+emitted once all timelines have passed that arrival (`tidegate.ordering.emission`). Results are emitted by emission
+arrival, then by time, then in the order they have otherwise.
 
 A join of streams may find keys of different substreams equal: `=` does not tell 'a' from 'A', GROUP BY and OVER do.
 Whether a row will meet one of a substream that nobody has seen yet is only known from the watermark of a substream

@@ -8,27 +8,23 @@ left and on the results, and not on the length of the window (Tangwongsan et al.
 Aggregation", 2015, https://doi.org/10.14778/2752939.2752940).
 
 Additive states over distinct values are running totals, too, which change as values enter and leave the window
-(`hopping_distinct`). A minimum, a maximum or a ranking cannot be subtracted. But a line that later lines of the same
+(see below). A minimum, a maximum or a ranking cannot be subtracted. But a line that later lines of the same
 key surpass is useless to all later windows, because every window that contains it contains the later ones; only the
-other lines are kept, and looked up by ranges (`hopping_lines`). All other states (Collect, percentiles) are merged
+other lines are kept, and looked up by ranges. All other states (Collect, percentiles) are merged
 again from all lines of each window.
 
 The state has a line for each key and pane of the last ``size``.
 
-Lines of a hopping window: the states of one key in one pane, and which lines no later window needs.
+Useless lines. All lines stay inside for the same time, so a window that contains a line contains all later lines of its
+key that have entered. A later line therefore makes an earlier one useless that it surpasses: of minima and maxima the
+earlier one if it is not better, of the best n rows those that n later ones surpass.
 
-All lines stay inside for the same time, so a window that contains a line contains all later lines of its key that have
-entered. A later line therefore makes an earlier one useless that it surpasses: of minima and maxima the earlier one if
-it is not better, of the best n rows those that n later ones surpass.
-
-Distinct values in hopping windows: totals over them, brought forward from hop to hop.
-
-Theory. A value of a key is in a window if one of its lines is. All lines are inside for the same number of hops, so the
-lines of a value leave in the order in which they enter, and the hops at which the value is inside form stretches: a
-stretch begins where a line enters while no other is inside, and ends where the last of the lines leaves that entered
-during the stretch. COUNT(DISTINCT v) is the number of open stretches, SUM(DISTINCT v) the sum of their values: a value
-is added where its stretch begins and subtracted where it ends, so the cost of a hop does not depend on the number of
-lines inside. For an open stretch only the hop is kept at which it will end if no other line enters.
+Distinct values. A value of a key is in a window if one of its lines is. All lines are inside for the same number of
+hops, so the lines of a value leave in the order in which they enter, and the hops at which the value is inside form
+stretches: a stretch begins where a line enters while no other is inside, and ends where the last of the lines leaves
+that entered during the stretch. COUNT(DISTINCT v) is the number of open stretches, SUM(DISTINCT v) the sum of their
+values: a value is added where its stretch begins and subtracted where it ends, so the cost of a hop does not depend on
+the number of lines inside. For an open stretch only the hop is kept at which it will end if no other line enters.
 """
 
 from __future__ import annotations
@@ -229,7 +225,7 @@ class _Windows:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Return the number of the last hop before the watermark: one for all rows, or one for each substream."""
+    """Which hops the watermark has passed: the same for all rows, or others for each substream."""
 
     origin: int
     hop: int
