@@ -163,7 +163,10 @@ def test_sockets_of_workers_that_a_killed_driver_leaves_are_deleted_by_the_next(
     assert not Path(ended).exists()
 
 
-def test_a_killed_daemon_of_workers_is_survived() -> None:
+def test_a_killed_daemon_of_workers_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another name of the same Python, as in the environment that `make test` gives.
+    monkeypatch.setenv("PYSPARK_PYTHON", str(Path(sys.executable).with_name("python3")))
+
     def daemon(rows: Iterable[int]) -> Iterator[int]:
         list(rows)
         yield os.getppid()

@@ -74,7 +74,7 @@ def spark_context(
         # Over loopback TCP, each task of Python waits 40 ms for a delayed acknowledgement (Spark 4.1 and later).
         conf.set("spark.python.unix.domain.socket.enabled", "true")
         conf.set("spark.python.unix.domain.socket.dir", str(_sockets().path))
-    if master.startswith("local") and os.environ["PYSPARK_PYTHON"] == sys.executable:
+    if master.startswith("local") and _is_this_python(os.environ["PYSPARK_PYTHON"]):
         # Elsewhere it may be missing, and then no task would run.
         conf.set("spark.python.daemon.module", _DAEMON)
     elif conf.get("spark.python.daemon.module", "") == _DAEMON:
@@ -116,6 +116,12 @@ def spark_context(
         stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def _is_this_python(command: str) -> bool:
+    """Return whether a command starts the Python of this environment, which has several names there."""
+    found, own = Path(shutil.which(command) or ""), Path(sys.executable)
+    return found.parent.resolve() == own.parent.resolve() and found.resolve() == own.resolve()
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
