@@ -146,7 +146,8 @@ def kill_workers(processes: Iterable[int], mark: bytes = b"") -> int:
     killed = 0
     for process in processes:
         with contextlib.suppress(OSError):
-            is_worker = b"pyspark.daemon\0pyspark.worker" in Path(f"/proc/{process}/cmdline").read_bytes()
+            # The daemon is PySpark's, or Tidegate's if a context before in the same Java had that.
+            is_worker = b"daemon\0pyspark.worker" in Path(f"/proc/{process}/cmdline").read_bytes()
             if is_worker and mark in Path(f"/proc/{process}/environ").read_bytes():
                 os.kill(process, signal.SIGKILL)
                 killed += 1

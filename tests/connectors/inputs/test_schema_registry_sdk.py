@@ -23,7 +23,7 @@ from tidegate.connectors.inputs.event_hub import EventHubInput
 from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.connectors.inputs.schema_registry import RemoteRegistry
 from tidegate.connectors.model.errors import InputError
-from tidegate.engine import DEFAULT_LIMITS, Wanted, decoder_of
+from tidegate.engine import DEFAULT_LIMITS, Format, Wanted, decoder_of
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.schemas import Reference, SchemaFormat
 from tidegate.server import BackgroundServer, Server
@@ -184,4 +184,4 @@ def test_a_wrong_key_is_named_as_the_cause(server: Server) -> None:
     registry = wrong.registry()
     assert registry is not None
     with pytest.raises(InputError, match="answers 401"):
-        registry.schema(1)
+        registry.bodies([b"\0" + (1).to_bytes(4) + b"a"], Format("avro"))
