@@ -67,7 +67,12 @@ def receiver() -> Iterator[Receiver]:
                 return
             length = int(self.headers.get("Content-Length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = there.answer(Request(self.command, self.path, headers, self.rfile.read(length)))
+            body = self.rfile.read(length)
+            if len(body) < length:
+                # The sender was killed while it sent: no server takes that for a request.
+                self.close_connection = True
+                return
+            answer = there.answer(Request(self.command, self.path, headers, body))
             if not answer.status:
                 self.close_connection = True
                 return
