@@ -47,7 +47,8 @@ class ServiceSettings:
         key_file: the key of the secrets at rest; None: `key` in the service's folder.
         limits: what a job may use.
         spark: the Spark that jobs share.
-        max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
+        max_events_per_step: how much of a backlog one step reads; None: what the job file says,
+            or what takes about two seconds.
         parallelism: how many tasks a step has at most.
         traces: URL of the OpenTelemetry collector that traces of steps are sent to; None: none are made.
     """

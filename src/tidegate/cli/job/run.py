@@ -144,7 +144,8 @@ _INTERRUPTED = 130
 @click.option(
     "--max-events-per-step",
     type=click.IntRange(1),
-    help="How much of a backlog one step reads. Default: [spark] max_events_per_step of the job file, or a million.",
+    help="How much of a backlog one step reads. Default: [spark] max_events_per_step of the job file, or what takes "
+    "about two seconds.",
 )
 @click.option(
     "--metrics-port",

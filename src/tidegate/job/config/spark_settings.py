@@ -71,7 +71,7 @@ class SparkSettings(Section):
     max_events_per_step: int | None = Field(
         default=None,
         ge=1,
-        description="how much of a backlog one step reads, on Spark or not; default: a million",
+        description="how much of a backlog one step reads, on Spark or not; default: what takes about two seconds",
     )
     ui: bool = Field(default=False, description="serve Spark's web UI while the job runs; its address is logged")
     conf: Annotated[dict[str, str], SecretOptions(_PUBLIC_PROPERTIES)] = Field(

@@ -31,7 +31,7 @@ from tidegate.job.runtime.placement import (
 from tidegate.job.runtime.rebuilding import Follower
 from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, Timeline, gauges
-from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
+from tidegate.job.runtime.timelines import StepPace
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 # A job that has been idle for ten seconds looks four times a second, so that many idle jobs cost little.
@@ -120,7 +120,8 @@ class RunSettings:
         until_caught_up: end when every event that was there at the beginning has been read, and every result that
             they take part in has been emitted; those of events so recent that late ones may still change them are
             waited for as long as the late tolerance, at most a minute, after saying so.
-        max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
+        max_events_per_step: how much of a backlog one step reads; None: what the job file says,
+            or what takes about two seconds.
         parallelism: how many tasks a step has at most.
     """
 
@@ -219,8 +220,7 @@ class _Run:
         job, commit = opened.job, opened.commit
         self._policy = job.policy
         self._settings = settings
-        said = job.definition.spark.max_events_per_step
-        self._most_events = settings.max_events_per_step or said or MOST_EVENTS_PER_STEP
+        self._pace = StepPace(settings.max_events_per_step or job.definition.spark.max_events_per_step)
         self._hooks = hooks
         self._inputs = opened.inputs
         self._side_outputs = opened.side_outputs
@@ -348,8 +348,16 @@ class _Run:
 
     def _read_on(self) -> Step:
         """Take a step over no more events than what earlier processes have died of allows."""
-        most_events = self._deaths.most_events(self._most_events)
-        return self._stepper.step(self._settings.until, most_events, self._side_outputs.wants_preview)
+        began = time.monotonic()
+        step = self._stepper.step(self._settings.until, self._most_events(), self._side_outputs.wants_preview)
+        self._pace.note(step.events, time.monotonic() - began, self._parallelism())
+        return step
+
+    def _most_events(self) -> int:
+        return self._deaths.most_events(self._pace.most_events)
+
+    def _parallelism(self) -> int:
+        return self._placements.parallelism() if self._placements.parallelism else self._settings.parallelism
 
     def _seal(self) -> None:
         """Seal the state, which must not be ahead of the journal."""
@@ -396,7 +404,7 @@ class _Run:
             self._hooks.notice(f"no shard could move to the executors that have joined: {error}; the job continues")
             return 0
         if moved is not None:
-            self._stepper.spread(self._step_settings().parallelism)
+            self._stepper.spread(self._parallelism())
             self._hooks.notice(f"shards with {moved:,} bytes of state have moved to executors that have joined")
         return moved
 
@@ -459,7 +467,7 @@ class _Run:
         is_behind = True
         while is_behind:
             try:
-                is_behind = not follower.step(self._deaths.most_events(self._most_events)).caught_up
+                is_behind = not follower.step(self._most_events()).caught_up
             except WorkersLost as lost:
                 self._note_loss(lost)
 
@@ -515,8 +523,7 @@ class _Run:
         return stepper
 
     def _step_settings(self) -> StepSettings:
-        parallelism = self._placements.parallelism() if self._placements.parallelism else self._settings.parallelism
-        return StepSettings(self._most_events, parallelism=parallelism, counted=self._counted)
+        return StepSettings(parallelism=self._parallelism(), counted=self._counted)
 
     def _new_placement(self, reached: tuple[int, ...]) -> PatientPlacement:
         while True:

@@ -270,7 +270,7 @@ class Stepper:
         """Read new events, and emit the results that are ready and before ``until`` (ticks).
 
         Args:
-            most_events: how many to read, if that is fewer than the settings say.
+            most_events: how many to read at most; None: what the settings say.
             wants_preview: asked, in a step that reads to the ends of the logs, whether `preview` will follow.
 
         Raises:

@@ -33,6 +33,10 @@ Ranges = Mapping[Timeline, tuple[int, int]]
 
 
 MOST_EVENTS_PER_STEP = 1_000_000
+_MOST_EVENTS_PER_TASK = 500_000
+_LEAST_EVENTS_PER_STEP = 1_000
+_STEP_S = 2.0
+_GROWTH, _SHRINKAGE = 4, 16
 _EVENTS_OF_SCHEDULING = 2_000
 """Spark's driver takes about as long to schedule a task as a task takes for this many events."""
 _TASKS_AT_EASE = 8
@@ -78,6 +82,34 @@ def tasks_of(events: int, most: int) -> int:
     each of them for events·e/n; the sum is least at n = √(events·e/s).
     """
     return max(1, min(most, max(_TASKS_AT_EASE, math.isqrt(events // _EVENTS_OF_SCHEDULING))))
+
+
+class StepPace:
+    """How much of a backlog the next step reads: what takes about two seconds, and a core's memory has room for.
+
+    A step costs some tenths of a second however few events it has. But results leave only after a step, and one that is
+    interrupted is taken again from its beginning. Queries differ a thousandfold in what an event costs, and clusters
+    in how many cores they have, so the size follows from what the step before took. It changes by limited factors: a
+    step may have been slow for another reason, as the first is.
+    """
+
+    def __init__(self, said: int | None = None) -> None:
+        """Begin with a step of usual size. ``said``: the most events of any step, if the user has said."""
+        self._said = said
+        self._most = MOST_EVENTS_PER_STEP
+
+    @property
+    def most_events(self) -> int:
+        """The most events of the next step."""
+        return self._said or self._most
+
+    def note(self, events: int, seconds: float, parallelism: int) -> None:
+        """Note what a step took, which had at most ``parallelism`` tasks; one that read all there was says nothing."""
+        if 2 * events < self._most:
+            return
+        factor = min(_GROWTH, max(1 / _SHRINKAGE, _STEP_S / max(seconds, 1e-3)))
+        room = max(MOST_EVENTS_PER_STEP, parallelism * _MOST_EVENTS_PER_TASK)
+        self._most = min(room, max(_LEAST_EVENTS_PER_STEP, round(self._most * factor)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +187,8 @@ class Timelines:
     # Before the tasks -------------------------------------------------------------------------------------------------
 
     def plan(self, ends: Mapping[Timeline, PartitionEnd], most_events: int | None = None) -> Ranges:
-        """Choose what the next step reads; ``most_events`` may say less than the settings do."""
-        most = min(most_events or self._settings.max_events_per_step, self._settings.max_events_per_step)
+        """Choose what the next step reads; ``most_events`` in place of what the settings say."""
+        most = most_events or self._settings.max_events_per_step
         return self._plan_merged(ends, most) if self._policy.merged else self._plan(ends, most)
 
     def _plan(self, ends: Mapping[Timeline, PartitionEnd], most_events: int) -> Ranges:
