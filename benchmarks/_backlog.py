@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from tidegate.connectors.model.encoded_rows import Encoder
 from tidegate.engine import Program
 from tidegate.job import StepReport, load_job
+from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.run import Placements, RunHooks, RunSettings, run_steps
 from tidegate.ordering import Policy, format_time
@@ -25,6 +27,7 @@ from tidegate.server import BackgroundServer
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import shards_for
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
+from tidegate.spark.session import spark_context
 
 PARTITIONS = 4
 BATCH = 1000
@@ -171,8 +174,16 @@ class ProcessorTime(threading.Thread):
             return sum(self._seen.values()) / os.sysconf("SC_CLK_TCK")
 
 
+@contextlib.contextmanager
+def job_session(**conf: str) -> Iterator[SparkSession]:
+    """On two cores, as `tidegate job run` starts Spark; for both sides."""
+    settings = {"spark.sql.shuffle.partitions": "2"} | {name.replace("_", "."): value for name, value in conf.items()}
+    with spark_context(SparkSettings(master="local[2]", conf=settings), "benchmark") as context:
+        yield SparkSession(context)
+
+
 def spark_session(**settings: str) -> SparkSession:
-    """On two cores, as the jobs; for both sides."""
+    """On two cores, as a user of `tidegate.spark` starts Spark; for both sides."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")

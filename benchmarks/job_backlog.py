@@ -22,7 +22,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks._backlog import PARTITIONS, fill, ours, spark_session
+from benchmarks._backlog import PARTITIONS, fill, job_session, ours
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
@@ -75,10 +75,9 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name="backlog", partition_count=PARTITIONS),))
-        with BackgroundServer(config, folder / "data") as server:
+        with BackgroundServer(config, folder / "data") as server, job_session() as spark:
             mean = fill(server, events, folder / "texts")
             print(f"{events:,} events of {mean} bytes in {PARTITIONS} partitions, 2 cores, {runs} runs each")
-            spark = spark_session()
             hub, files = from_hub(server.connection_string, spark), spark.readStream.text(str(folder / "texts"))
             tumbling, hopping = f.window("entry_time", "10 seconds"), f.window("entry_time", "10 seconds", "1 second")
             took_s: dict[str, dict[str, list[float]]] = {}
@@ -97,7 +96,6 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
                     print(f"({counts} rows){'' if run else ' not counted'}", flush=True)
                     for side, (seconds, _) in results.items() if run else ():
                         took_s.setdefault(name, {}).setdefault(side, []).append(seconds)
-            spark.stop()
     table(events, took_s, memory)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._backlog import PARTITIONS, ProcessorTime, descendants, ours, spark_session
+from benchmarks._backlog import PARTITIONS, ProcessorTime, descendants, job_session, ours
 from benchmarks.hub_throughput import HUB
 from benchmarks.hub_workers import UpProcess
 from benchmarks.job_backlog import TUMBLING
@@ -100,20 +100,19 @@ def main() -> None:
         connections = [hub.connection_string for hub in hubs]
         fill(connections, given.events)
         others = frozenset(descendants()[1:])
-        spark = spark_session()
-        used = ProcessorTime(without=others)
-        for run in range(given.runs + 1):  # the first run of each warms up the JVM and is not counted
-            for side, connection in zip(SIDES, connections, strict=True):
-                before_s = used.seconds()
-                _, rows, _ = ours(folder / "job", connection, spark, TUMBLING, HUB)
-                job_s = used.seconds() - before_s
-                count, read_s = reading_s(connection)
-                assert count == given.events, count
-                print(f"  run {run}, {side}: {job_s:.2f} s, reading {read_s:.2f} s ({rows:,} rows)", flush=True)
-                if run:
-                    job_us[side].append(job_s / given.events * 1e6)
-                    read_us[side].append(read_s / given.events * 1e6)
-        spark.stop()
+        with job_session() as spark:
+            used = ProcessorTime(without=others)
+            for run in range(given.runs + 1):  # the first run of each warms up the JVM and is not counted
+                for side, connection in zip(SIDES, connections, strict=True):
+                    before_s = used.seconds()
+                    _, rows, _ = ours(folder / "job", connection, spark, TUMBLING, HUB)
+                    job_s = used.seconds() - before_s
+                    count, read_s = reading_s(connection)
+                    assert count == given.events, count
+                    print(f"  run {run}, {side}: {job_s:.2f} s, reading {read_s:.2f} s ({rows:,} rows)", flush=True)
+                    if run:
+                        job_us[side].append(job_s / given.events * 1e6)
+                        read_us[side].append(read_s / given.events * 1e6)
         for hub in hubs:
             hub.stop()
     table = Table(title=f"{given.events:,} events in {PARTITIONS} partitions, medians of {given.runs} runs")

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._backlog import ProcessorTime, on_spark, spark_session
+from benchmarks._backlog import ProcessorTime, job_session, on_spark
 from benchmarks.job_substreams import DAYS, QUERIES, MadeLog
 from tidegate.engine import CATALOG, Program
 from tidegate.job.runtime.step import Stepper, StepSettings
@@ -60,22 +60,22 @@ def microseconds_per_event(
 def main(arguments: Sequence[str]) -> int:
     """Print a table; 1 if the bar is missed."""
     most = int(arguments[0]) if arguments else 1_000_000
-    spark, used, folder = spark_session(), ProcessorTime(), Path(tempfile.mkdtemp())
+    used, folder = ProcessorTime(), Path(tempfile.mkdtemp())
     table = Table("query", "substreams", "late tolerance", "µs per event", "ratio", "µs of processors", "ratio")
     worst = 0.0
-    for name in arguments[1:] or QUERIES:
-        first = None
-        for substreams in (1, most):
-            log = MadeLog(substreams, 20)
-            for late_s in (5, DAYS):
-                costs = microseconds_per_event(spark, used, QUERIES[name], log, late_s, folder)
-                first = first or costs
-                ratios = [cost / one for cost, one in zip(costs, first, strict=True)]
-                worst = max(worst, ratios[0])
-                late = "5 s" if late_s == 5 else "20 d"
-                cells = [f"{value:.2f}" for pair in zip(costs, ratios, strict=True) for value in pair]
-                table.add_row(name, f"{substreams:,}", late, *cells)
-    spark.stop()
+    with job_session() as spark:
+        for name in arguments[1:] or QUERIES:
+            first = None
+            for substreams in (1, most):
+                log = MadeLog(substreams, 20)
+                for late_s in (5, DAYS):
+                    costs = microseconds_per_event(spark, used, QUERIES[name], log, late_s, folder)
+                    first = first or costs
+                    ratios = [cost / one for cost, one in zip(costs, first, strict=True)]
+                    worst = max(worst, ratios[0])
+                    late = "5 s" if late_s == 5 else "20 d"
+                    cells = [f"{value:.2f}" for pair in zip(costs, ratios, strict=True) for value in pair]
+                    table.add_row(name, f"{substreams:,}", late, *cells)
     Console().print(table)
     print(f"worst ratio of time to one substream {worst:.2f}, to be at most 2")
     return int(worst > 2)

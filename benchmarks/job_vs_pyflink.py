@@ -19,7 +19,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from benchmarks._backlog import PARTITIONS, ProcessorTime, fill, ours, spark_session
+from benchmarks._backlog import PARTITIONS, ProcessorTime, fill, job_session, ours
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
@@ -74,12 +74,12 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name="backlog", partition_count=PARTITIONS),))
-        with BackgroundServer(config, folder / "data") as server:
+        with BackgroundServer(config, folder / "data") as server, job_session() as spark:
             mean = fill(server, events, folder / "texts")
             print(
                 f"{events:,} events of {mean} bytes in {PARTITIONS} partitions, 2 cores, {runs} runs each", flush=True
             )
-            flink, spark = Flink(folder / "texts"), spark_session()
+            flink = Flink(folder / "texts")
             processor = ProcessorTime()
             # The first run of each warms up the JVMs and is not counted.
             for run in range(runs + 1):
@@ -94,7 +94,6 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
                     if run:
                         figures[name].append((took, used))
             flink.close()
-            spark.stop()
     medians = {
         name: [statistics.median(column) for column in zip(*taken, strict=True)] for name, taken in figures.items()
     }

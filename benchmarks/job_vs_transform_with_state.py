@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import ListState, StatefulProcessor, StatefulProcessorHandle
 
-from benchmarks._backlog import FILE_EVENTS, PARTITIONS, ProcessorTime, fill, ours, spark_session
+from benchmarks._backlog import FILE_EVENTS, PARTITIONS, ProcessorTime, fill, job_session, ours
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
@@ -50,6 +50,11 @@ INPUT = "FROM i TIMESTAMP BY entry_time"
 LAG = f"""SELECT System.Timestamp() AS t, device, speed INTO results {INPUT}
 WHERE speed - LAG(speed) OVER (PARTITION BY device LIMIT DURATION(minute, 1)) > {LAG_DIFFERENCE}"""
 OURS = "Tidegate job"
+STATES = {
+    "spark_sql_streaming_stateStore_providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
 OUTPUT = "device string, t bigint, n bigint, mean double"
 
 
@@ -252,15 +257,10 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name="backlog", partition_count=PARTITIONS),))
-        with BackgroundServer(config, folder / "data") as server:
+        with BackgroundServer(config, folder / "data") as server, job_session(**STATES) as spark:
             mean = fill(server, events, folder / "texts")
             print(
                 f"{events:,} events of {mean} bytes in {PARTITIONS} partitions, 2 cores, {runs} runs each", flush=True
-            )
-            spark = spark_session(
-                spark_sql_streaming_stateStore_providerClass=(
-                    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-                )
             )
             processor = ProcessorTime()
             # The first run of each warms up the JVM and is not counted.
@@ -280,7 +280,6 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
                         print(f"  run {run}, {name}, {side}: {took:.1f} s, {used:.1f} s CPU, {rows:,} rows", flush=True)
                         if run:
                             figures.setdefault((name, side), []).append((took, used))
-            spark.stop()
     table(events, figures)
 
 
