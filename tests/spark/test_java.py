@@ -74,6 +74,15 @@ def test_what_java_says_reaches_the_user_wherever_it_says_it(
 
 
 @pytest.mark.usefixtures("no_gateway")
+def test_a_reason_is_told_without_the_thread_and_the_class_of_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = 'Exception in thread "main" org.apache.spark.SparkException: Master must be yarn'
+    home = java_home(tmp_path, f"echo '{raised}' >&2; exit 1")
+    assert refusal(home, tmp_path / "log", monkeypatch) == "Java ended as it started (exit code 1): Master must be yarn"
+
+
+@pytest.mark.usefixtures("no_gateway")
 def test_a_start_without_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusal(java_home(tmp_path, f"echo '{NO_MEMORY}'; exit 1"), tmp_path / "log", monkeypatch)
     assert said.startswith("Java ended as it started, twice (exit code 1): There is insufficient memory")

@@ -67,7 +67,12 @@ def test_without_a_request_there_is_no_ui() -> None:
     [
         # PySpark 4.0 names no value.
         (SparkSettings(master="local[1]", conf={"spark.executor.heartbeatInterval": "many"}), "many|Time must be"),
-        (SparkSettings(master="sparks://nowhere:1"), "sparks://nowhere:1"),
+        (
+            SparkSettings(master="sparks://nowhere:1"),
+            "Could not parse Master URL: 'sparks://nowhere:1' [(]SparkException",
+        ),
+        # Spark says "An error has occurred"; that nobody answers is a cause of a cause.
+        (SparkSettings(master="k8s://https://127.0.0.1:1"), "refused"),
     ],
 )
 def test_what_spark_rejects_is_told_in_one_line(settings: SparkSettings, told: str, tmp_path: Path) -> None:
@@ -81,6 +86,7 @@ def test_what_spark_rejects_is_told_in_one_line(settings: SparkSettings, told: s
     assert re.search(told, said)
     assert len(said.splitlines()) == 1
     assert "An error occurred while calling" not in said
+    assert "org.apache" not in said
 
 
 def test_what_java_rejects_is_told_in_one_line(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ _SAYS_WHY = re.compile(
     r"|[Cc]annot|No such file|[Pp]ermission denied|No space left|unavailable|command not found"
 )
 _TOO_OLD = re.compile(r"UnsupportedClassVersionError|has been compiled by a more recent version of the Java Runtime")
+_THREAD = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
 _NOISE = re.compile(
     r"^(at \S|\.\.\. \d+ more|WARNING: |Using Spark's default|Setting default log level|To adjust logging level"
     r"|\d\d/\d\d/\d\d \S+ (INFO|WARN) )|An error report file|hs_err_pid|VM warning: INFO: os::commit_memory"
@@ -218,7 +219,7 @@ def reason_of(said: str) -> str:
         return "it said nothing"
     first = next((number for number, line in enumerate(lines) if _SAYS_WHY.search(line)), None)
     found = lines[-_MOST_LINES:] if first is None else lines[first : first + _MOST_LINES]
-    return "; ".join(dict.fromkeys(found))
+    return "; ".join(dict.fromkeys(_THREAD.sub("", line) for line in found))
 
 
 def _written(path: Path) -> str:

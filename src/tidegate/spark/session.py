@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 
 from tidegate.durable_files import DirectoryLock, DirectoryLocked
@@ -32,6 +32,7 @@ from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, check_executors
 from tidegate.spark.java import forget_ended_java, start_java
+from tidegate.spark.streaming.causes import cause_of, first_line
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 _REACHED_WITHIN_S = 5.0
@@ -96,7 +97,8 @@ def spark_context(
     try:
         context = _start(conf, path)
     except Exception as error:
-        raise JobError(f"Spark did not start on {master}: {_reason(error)}{_look_at(path)}") from error
+        why = cause_of(error).text if isinstance(error, JobError | Py4JError) else first_line(str(error)) or repr(error)
+        raise JobError(f"Spark did not start on {master}: {why}{_look_at(path)}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     _silence_accumulators(context)
     if not master.startswith("local"):
@@ -253,12 +255,3 @@ def _look_at(path: Path) -> str:
             return f"; its output is in {path}"
         path.unlink()
     return ""
-
-
-def _reason(error: BaseException) -> str:
-    """Return the line that says why Spark did not start."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, Py4JJavaError):
-        # The first line is py4j's own, the second has Java's exception after a colon.
-        lines = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines
-    return lines[0] if lines else type(error).__name__
