@@ -156,6 +156,16 @@ def test_java_is_started_for_the_short_life_that_a_test_gives_it(said_by_the_nex
     assert "TieredStopAtLevel=1" in of_executors
 
 
+@pytest.mark.soak
+def test_workers_of_a_cluster_do_not_wait_for_acknowledgements_either(cluster: str) -> None:
+    said = of_a_process(
+        f"with spark_context(SparkSettings(master={cluster!r}), 'sockets') as context:\n"
+        "    def enabled(number): import os; return os.environ.get('PYTHON_UNIX_DOMAIN_ENABLED')\n"
+        "    print(context.parallelize([1], 1).map(enabled).collect())\n"
+    )
+    assert said.strip() == str([None if version("pyspark").startswith("4.0.") else "True"])
+
+
 def test_sockets_of_workers_that_a_killed_driver_leaves_are_deleted_by_the_next(
     left_by_the_killed: str, said_by_the_next: list[str]
 ) -> None:

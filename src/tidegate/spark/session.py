@@ -37,6 +37,8 @@ from tidegate.spark.streaming.causes import cause_of, first_line
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 _REACHED_WITHIN_S = 5.0
 _SOCKETS = "tidegate-sockets-"
+_TMP = Path("/tmp")
+"""Where executors have a folder for sockets: Java's own, as in a container of YARN, may have too long a path."""
 _DAEMON = "tidegate.spark.daemon"
 
 
@@ -71,10 +73,10 @@ def spark_context(
     # A configuration asks Java if there is one.
     forget_ended_java()
     conf = SparkConf()
-    if master.startswith("local") and hasattr(socket, "AF_UNIX"):
+    if hasattr(socket, "AF_UNIX"):
         # Over loopback TCP, each task of Python waits 40 ms for a delayed acknowledgement (Spark 4.1 and later).
         conf.set("spark.python.unix.domain.socket.enabled", "true")
-        conf.set("spark.python.unix.domain.socket.dir", str(_sockets().path))
+        conf.set("spark.python.unix.domain.socket.dir", str(_sockets().path if master.startswith("local") else _TMP))
     if master.startswith("local") and _is_this_python(os.environ["PYSPARK_PYTHON"]):
         # Elsewhere it may be missing, and then no task would run.
         conf.set("spark.python.daemon.module", _DAEMON)
@@ -170,7 +172,7 @@ class _SocketFolder:
 
     def __init__(self) -> None:
         # The path of a socket has at most about a hundred bytes, and that of a temporary folder may be long.
-        root = Path("/tmp")
+        root = _TMP
         root = root if os.access(root, os.W_OK) else Path(tempfile.gettempdir())
         for left in root.glob(f"{_SOCKETS}*"):
             with contextlib.suppress(DirectoryLocked, OSError):
