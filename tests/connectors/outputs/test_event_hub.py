@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from tidegate.client.event import decode
 from tidegate.client.producer import Producer
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput
+from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput, HubOutput
 from tidegate.connectors.outputs.shape import OutputColumn
 from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -30,7 +31,7 @@ from tidegate.ordering import parse_time
 from tidegate.server import BackgroundServer
 from tidegate.sql.plan.nodes import Type
 
-HUBS = 24
+HUBS = 26
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,17 @@ def test_a_connection_that_breaks_leaves_no_gap_and_no_repetition(hub: Hub, monk
     output.write(rows(11, 1))
     output.commit()
     assert hub.numbers() == [list(range(partition, 12, 3)) for partition in range(3)]
+
+
+def test_a_connection_that_the_hub_has_closed_while_it_was_idle_is_replaced(hub: Hub) -> None:
+    output = hub.opened()
+    assert isinstance(output, HubOutput)
+    for first in (0, 3):
+        output.write(rows(first, 3))
+        output.commit()
+        assert output._producer is not None
+        output._producer._socket.shutdown(socket.SHUT_RDWR)
+    assert hub.numbers() == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_an_earlier_run_is_shut_out_of_a_hub_of_ours(server: BackgroundServer, names: Iterator[str]) -> None:

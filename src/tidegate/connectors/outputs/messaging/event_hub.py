@@ -408,7 +408,7 @@ class HubOutput(MessageOutput):
 
     def _opened(self) -> Producer:
         """Open a connection with every partition; ``_stored`` then has the number of events in each."""
-        if self._producer is not None and not self._producer.closed:
+        if self._producer is not None and self._producer.still_open():
             return self._producer
         producer = Producer(self._connection)
         try:
