@@ -27,9 +27,11 @@ def test_a_large_cluster_is_not_given_more_tasks_than_are_worth_scheduling(event
     assert tasks_of(events, most) == tasks
 
 
-def paced(seconds_of: Callable[[int], float], parallelism: int = 2, steps: int = 30) -> list[int]:
+def paced(
+    seconds_of: Callable[[int], float], parallelism: int = 2, steps: int = 30, *, calls_functions: bool = False
+) -> list[int]:
     """The sizes of the steps of an endless backlog."""
-    pace, sizes = StepPace(), []
+    pace, sizes = StepPace(calls_functions=calls_functions), []
     for _ in range(steps):
         sizes.append(pace.most_events)
         pace.note(sizes[-1], seconds_of(sizes[-1]), parallelism)
@@ -56,6 +58,11 @@ def test_a_step_has_no_more_events_than_cores_have_memory_for_and_never_none() -
 
 def test_a_large_cluster_begins_with_a_step_that_its_driver_has_room_for() -> None:
     assert paced(lambda events: 1.0, parallelism=400)[0] == 1_000_000
+
+
+def test_results_of_a_slow_function_do_not_wait_for_a_million_calls() -> None:
+    sizes = paced(lambda events: events / 5_000, steps=2, calls_functions=True)
+    assert sizes == [50_000, 10_000]
 
 
 def test_one_slow_step_is_made_up_for_soon() -> None:

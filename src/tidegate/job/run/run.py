@@ -220,7 +220,8 @@ class _Run:
         job, commit = opened.job, opened.commit
         self._policy = job.policy
         self._settings = settings
-        self._pace = StepPace(settings.max_events_per_step or job.definition.spark.max_events_per_step)
+        said = settings.max_events_per_step or job.definition.spark.max_events_per_step
+        self._pace = StepPace(said, calls_functions=bool(job.program.functions))
         self._hooks = hooks
         self._inputs = opened.inputs
         self._side_outputs = opened.side_outputs

@@ -35,6 +35,7 @@ Ranges = Mapping[Timeline, tuple[int, int]]
 MOST_EVENTS_PER_STEP = 1_000_000
 _MOST_EVENTS_PER_TASK = 500_000
 _LEAST_EVENTS_PER_STEP = 1_000
+_FIRST_EVENTS_WITH_FUNCTIONS = 50_000
 _STEP_S = 2.0
 _GROWTH, _SHRINKAGE = 4, 16
 _EVENTS_OF_SCHEDULING = 2_000
@@ -93,10 +94,15 @@ class StepPace:
     step may have been slow for another reason, as the first is.
     """
 
-    def __init__(self, said: int | None = None) -> None:
-        """Begin with a step of usual size. ``said``: the most events of any step, if the user has said."""
+    def __init__(self, said: int | None = None, *, calls_functions: bool = False) -> None:
+        """Begin with a step of usual size.
+
+        Args:
+            said: the most events of any step, if the user has said.
+            calls_functions: whether the query calls functions of the user's, which may take any time.
+        """
         self._said = said
-        self._most = MOST_EVENTS_PER_STEP
+        self._most = _FIRST_EVENTS_WITH_FUNCTIONS if calls_functions else MOST_EVENTS_PER_STEP
 
     @property
     def most_events(self) -> int:
