@@ -109,6 +109,8 @@ class GroupLowerer(RowLowerer):
         return super().value(node)
 
     def path(self, node: syntax.Path) -> Expr:
+        if len(node.words) == 1 and (named := self.named.get(node.words[0].text.lower())) is not None:
+            return named
         expr = super().path(node)
         if isinstance(expr, Column):
             return self._field_of_key(node, expr)
@@ -129,8 +131,6 @@ class GroupLowerer(RowLowerer):
                     for name in column.path[depth:]:
                         expr = Call("getrecordpropertyvalue", (expr, Literal(name)), self.position(node))
                     return expr
-        if len(node.words) == 1 and (named := self.named.get(node.words[0].text.lower())) is not None:
-            return named
         if len(node.words) == 1 and node.words[0].double_quoted:
             return Literal(node.words[0].text, self.position(node))
         name = self.report.text(node.span)
