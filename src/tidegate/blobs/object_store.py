@@ -84,6 +84,9 @@ def azure_config(connection_string: str, described: str = CONNECTION_STRING) -> 
 
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
+# deltalake writes the causes of an error below it, each after an arrow in red, and how long it has tried.
+_CAUSE = re.compile(r"\s*(?:\x1b\[\d+m)?↳(?:\x1b\[\d+m)?\s*")
+_TRIALS = re.compile(r" in [\d.]+\w+, after \d+ retries, max_retries: \d+, retry_timeout: \d+\w+ ")
 # obstore puts an answer behind its own words; the body is XML of one form in Blob storage, S3 and Google Cloud.
 _ANSWER = re.compile(r"status code: (?P<status>\d{3}(?: [A-Z][A-Za-z-]*)*)")
 _REASON = re.compile(r"<Code>(?P<code>\w+)</Code>\s*<Message>(?P<message>[^<\n]*)")
@@ -147,8 +150,11 @@ def is_azure(url: str) -> bool:
 
 
 def without_secrets(error: Exception) -> str:
-    """Return an error's first line, or what a store has answered; without queries of URLs, where signatures are."""
-    text = str(error)
+    """Return an error's first line with its causes, or what a store has answered; without queries of URLs.
+
+    A query may hold a signature.
+    """
+    text = _TRIALS.sub("", _CAUSE.sub(": ", str(error)))
     if answer := _ANSWER.search(text):
         reason = _REASON.search(text, answer.end())
         explained = f" ({reason['code']}): {reason['message']}" if reason else ""

@@ -314,3 +314,36 @@ def test_an_unreachable_catalog_is_said_without_its_password(tmp_path: Path) -> 
     with pytest.raises(OutputUnavailableError, match=r"the Iceberg table a\.t: ") as raised:
         lake.opened()
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.sdk
+def test_a_delta_table_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package calls this "Failed to parse parquet", so a stopped store once ended the job."""
+    with azurite() as connection_string, container(connection_string, "lake"):
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string)
+        output = Lake("deltalake", "az://lake/t").opened()
+    output.write(result_columns({"n": [1]}))
+    with pytest.raises(OutputUnavailableError, match=r"the Delta table az://lake/t: .* Error performing PUT http"):
+        output.commit()
+
+
+@pytest.mark.sdk
+def test_a_delta_table_says_what_a_store_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting changes neither a wrong key nor a missing container."""
+    with azurite() as connection_string, container(connection_string, "lake"):
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string)
+        with pytest.raises(OutputError, match=r"the store answers 404 Not Found \(ContainerNotFound\)") as missing:
+            Lake("deltalake", "az://other/t").opened()
+        wrong = connection_string.replace("AccountKey=", "AccountKey=AAAA")
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", wrong)
+        with pytest.raises(OutputError, match=r"the store answers 403 Forbidden \(AuthorizationFailure\)") as refused:
+            Lake("deltalake", "az://lake/t").opened()
+    assert not isinstance(missing.value, OutputUnavailableError)
+    assert not isinstance(refused.value, OutputUnavailableError)
+
+
+def test_a_delta_table_whose_folder_is_a_file_is_no_outage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"Not a directory") as raised:
+        Lake("deltalake", str(tmp_path / "file")).opened()
+    assert not isinstance(raised.value, OutputUnavailableError)

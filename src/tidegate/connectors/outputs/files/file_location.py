@@ -21,7 +21,7 @@ from tidegate.connectors.outputs.output import OutputUnavailableError
 from tidegate.durable_files import DirectoryLock, DirectoryLocked, Files, make_folders, replace_file
 
 # What waiting does not change: a path that is a file, a name that is too long, a folder that may not be written.
-_FINAL = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EINVAL})
+FINAL_ERRORS = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EINVAL})
 _FINAL_OF_STORES = ("PermissionDeniedError", "UnauthenticatedError", "NotSupportedError", "InvalidPathError")
 
 _FILES = Files()
@@ -168,7 +168,7 @@ class FolderLocation:
             yield
         except OSError as error:
             message = f"cannot write {path}: {error.strerror}"
-            raise (OutputError if error.errno in _FINAL else OutputUnavailableError)(message) from error
+            raise (OutputError if error.errno in FINAL_ERRORS else OutputUnavailableError)(message) from error
 
 
 class StoreLocation:

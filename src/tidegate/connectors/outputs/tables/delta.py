@@ -18,6 +18,7 @@ import io
 import json
 import math
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.kinds import StorageAccountSection
 from tidegate.connectors.model.section import SecretUrl
 from tidegate.connectors.outputs.arrow_tables import ARROW_TYPES
-from tidegate.connectors.outputs.files.file_location import open_location
+from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS, open_location
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.connectors.outputs.output import (
     Identity,
@@ -169,6 +170,11 @@ def _bound(value: Any) -> Any:
 
 _ANOTHER = "another"
 _CONCURRENT = "Concurrent transaction"
+# deltalake has one class of errors for most of what goes wrong, and also wraps those of a store: "Failed to parse
+# parquet: External: Generic MicrosoftAzure error: …" is a store that could not be reached. Waiting does not change a
+# refused key, a missing container or bucket, and a folder that cannot be written.
+_OF_STORE = re.compile(r"Generic \w+ error|object ?store|the store answers", re.IGNORECASE)
+_FINAL = re.compile(rf"the store answers 40[134]\b|\(os error (?:{'|'.join(map(str, FINAL_ERRORS))})\)")
 _PLAIN_WRITER, _WRITER_OF_FEATURES = 2, 7
 """Versions of the protocol: before constraints, computed columns and the like; and since features have names."""
 _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
@@ -337,12 +343,10 @@ class DeltaLakeTable(LakeTable):
             return work()
         except exceptions.CommitFailedError as error:
             raise OutputUnavailableError(f"{self.name}: {without_secrets(error)}") from None
-        except exceptions.DeltaError as error:
-            message = f"{self.name}: {without_secrets(error)}"
-            away = "object store" in message.lower() or "objectstore" in message.lower()
-            raise (OutputUnavailableError if away else OutputError)(message) from None
-        except OSError as error:
-            raise OutputUnavailableError(f"{self.name}: {without_secrets(error)}") from None
+        except (exceptions.DeltaError, OSError) as error:
+            said = without_secrets(error)
+            may_pass = (isinstance(error, OSError) or _OF_STORE.search(said)) and not _FINAL.search(said)
+            raise (OutputUnavailableError if may_pass else OutputError)(f"{self.name}: {said}") from None
 
 
 def _apps(identity: Identity) -> tuple[str, str, str]:
