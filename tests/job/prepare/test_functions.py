@@ -119,6 +119,7 @@ def test_a_changed_function_is_another_job(folder: Path) -> None:
         ("from_hexadecimal", "from_hexadecimals", "has no 'from_hexadecimals'; did you mean 'from_hexadecimal'?"),
         ("python/numbers_of.py", "none.py", "[functions.hex2int]: cannot read"),
         ("python/numbers_of.py", "no_such_module", "[functions.hex2int]: cannot import no_such_module: ModuleNotFound"),
+        ("python/numbers_of.py", "numbers_of", 'from the folder of the job file: module = "numbers_of.py"'),
         ("function = ", "class = ", "functions.hex2int.class: no such setting"),
         ('"from_hexadecimal"', '"__name__"', "is not a function"),
         ('function = "from', 'vectorized = true\naggregate = "from', "'vectorized' is for functions"),

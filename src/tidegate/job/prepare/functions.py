@@ -284,6 +284,8 @@ def _source(where: str, definition: FunctionDefinition) -> bytes | None:
 def _reason(error: Exception, definition: FunctionDefinition) -> str:
     """Return what was raised and, if it came from the module's own file, the line."""
     kind = f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) and not definition.is_file and error.name == definition.module:
+        return f'{kind}; a file is named with its ending, from the folder of the job file: module = "{error.name}.py"'
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == definition.module]
