@@ -62,6 +62,7 @@ class Workbench:
         self._lock = threading.Lock()
         self._waiting = threading.Semaphore(MAX_WAITING)
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_abandoned = False
         self._idle: threading.Timer | None = None
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,6 +82,7 @@ class Workbench:
 
     def interrupt(self) -> None:
         """Kill the process: nobody waits for the answer that it is working on. The next question starts another."""
+        self._is_abandoned = True
         if (process := self._process) is not None:
             process.kill()
 
@@ -101,7 +103,9 @@ class Workbench:
     def _exchange(self, line: bytes) -> dict[str, Any]:
         if self._idle is not None:
             self._idle.cancel()
-        if self._process is None or self._process.poll() is not None:
+        self._is_abandoned = False
+        is_new = self._process is None or self._process.poll() is not None
+        if self._process is None or is_new:
             self._end()
             self._process = self._started()
         process, is_late = self._process, threading.Event()
@@ -122,6 +126,9 @@ class Workbench:
             if is_late.is_set():
                 said = f"this took longer than {self._timeout_s:g} s: ask about fewer events or a shorter query"
                 raise Unanswered(ProblemKind.TIMEOUT, said, passes=True)
+            if not is_new and not self._is_abandoned:
+                # It may have been killed for the question before, whose asker left just as the answer came.
+                return self._exchange(line)
             raise Unanswered(ProblemKind.UNKNOWN, "the process for questions ended; try again", passes=True)
         self._idle = threading.Timer(self._idle_s, self._rest)
         self._idle.daemon = True

@@ -85,6 +85,20 @@ def test_a_visitor_who_leaves_does_not_get_the_next_one_s_answer() -> None:
     run(story)
 
 
+def test_a_visitor_who_leaves_as_the_answer_comes_costs_the_next_one_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(client: WorkbenchClient) -> None:
+        await client.ask("echo")
+        process = client._workbench._process
+        assert process is not None
+        client._workbench.interrupt()
+        process.wait()
+        # It has been killed, and the next question does not know yet.
+        monkeypatch.setattr(process, "poll", lambda: None)
+        assert (await client.ask("echo", number=7))["number"] == 7
+
+    run(story)
+
+
 def test_an_idle_process_ends() -> None:
     async def story(client: WorkbenchClient) -> None:
         await client.ask("echo")
