@@ -230,6 +230,14 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert lines_in(tmp_path) == [{"n": 1}]
 
 
+def test_a_file_in_the_place_of_a_folder_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"")
+    with pytest.raises(OutputError, match=rf"File exists \({taken}\)") as raised:
+        opened(taken / "tolls")
+    assert not isinstance(raised.value, OutputUnavailableError)
+
+
 def test_parts_of_an_attempt_that_was_not_committed_are_deleted(tmp_path: Path) -> None:
     output = opened(tmp_path)
     mark = output.commit()

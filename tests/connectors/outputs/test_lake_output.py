@@ -309,6 +309,23 @@ def test_old_snapshots_of_iceberg_expire_and_their_rows_stay(tmp_path: Path) -> 
     assert lake.numbers() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.sdk
+def test_a_catalog_that_refuses_is_not_waited_for(tmp_path: Path) -> None:
+    with postgres() as conninfo:
+        nowhere = conninfo.replace("/postgres?", "/nowhere?")
+        assert nowhere != conninfo
+        with pytest.raises(OutputError, match='database "nowhere" does not exist') as raised:
+            Lake("iceberg", str(tmp_path), nowhere).opened()
+    assert not isinstance(raised.value, OutputUnavailableError)
+
+
+def test_a_warehouse_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"the Iceberg table a\.t: ") as raised:
+        Lake("iceberg", str(tmp_path / "file")).opened()
+    assert not isinstance(raised.value, OutputUnavailableError)
+
+
 def test_an_unreachable_catalog_is_said_without_its_password(tmp_path: Path) -> None:
     lake = Lake("iceberg", str(tmp_path), "postgresql://me:secret@127.0.0.1:1/db")
     with pytest.raises(OutputUnavailableError, match=r"the Iceberg table a\.t: ") as raised:

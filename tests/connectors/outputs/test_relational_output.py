@@ -23,6 +23,7 @@ from tidegate.connectors.outputs.shape import OutputColumn
 from tidegate.connectors.outputs.tables import relational_output
 from tidegate.connectors.outputs.tables.postgresql import PostgresqlOutput
 from tidegate.connectors.outputs.tables.relational_output import RelationalOutput
+from tidegate.connectors.outputs.tables.sqlite import SqliteOutput
 from tidegate.engine import ResultRows
 from tidegate.sql.plan.nodes import Type
 
@@ -263,6 +264,14 @@ def test_a_server_that_refuses_the_connection_is_not_waited_for(
     where = re.sub(there, wrong, place.where)
     section = PostgresqlOutput(type="postgresql", connection_string=where, table="t")
     with pytest.raises(OutputError, match=reason) as refused:
+        open_output(section, OutputOpening(IDENTITY, None, ANY))
+    assert not isinstance(refused.value, OutputUnavailableError)
+
+
+def test_a_database_file_below_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    section = SqliteOutput(type="sqlite", path=tmp_path / "taken" / "results.db", table="t")
+    with pytest.raises(OutputError, match="SQLite database") as refused:
         open_output(section, OutputOpening(IDENTITY, None, ANY))
     assert not isinstance(refused.value, OutputUnavailableError)
 

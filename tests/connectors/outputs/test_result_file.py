@@ -115,6 +115,15 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         opened(tmp_path, {"type": "file", "rows": 0, "dropped": 0, "bytes": 0})
 
 
+def test_a_file_that_never_can_be_written_is_not_waited_for(tmp_path: Path) -> None:
+    """A job of the service waits for what comes back by itself, and fails where only a person can help."""
+    (tmp_path / "taken").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "taken" / "results.jsonl"):
+        with pytest.raises(OutputError, match="cannot write the output") as raised:
+            opened(path, {"type": "file", "rows": 0, "dropped": 0, "bytes": 0})
+        assert not isinstance(raised.value, OutputUnavailableError)
+
+
 def test_an_array_is_one_after_every_commit(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     output = opened(path, json_format="array")

@@ -241,7 +241,7 @@ def test_an_account_is_no_more_of_an_address_than_a_name(connection_string: str)
 def test_a_wrong_key_is_refused_when_the_job_starts(account: str, table: Table) -> None:
     wrong = base64.b64encode(b"sEcReT").decode()
     key = next(part for part in account.split(";") if part.startswith("AccountKey"))
-    with pytest.raises(OutputError, match="answered 403") as caught:
+    with pytest.raises(OutputError, match="answered 403 AuthorizationFailure: Server failed to auth") as caught:
         table.opened(connection_string=account.replace(key, f"AccountKey={wrong}"))
     assert wrong not in str(caught.value)
 

@@ -21,7 +21,9 @@ from tidegate.connectors.outputs.output import OutputUnavailableError
 from tidegate.durable_files import DirectoryLock, DirectoryLocked, Files, make_folders, replace_file
 
 # What waiting does not change: a path that is a file, a name that is too long, a folder that may not be written.
-FINAL_ERRORS = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EINVAL})
+FINAL_ERRORS = frozenset(
+    {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EINVAL}
+)
 _FINAL_OF_STORES = ("PermissionDeniedError", "UnauthenticatedError", "NotSupportedError", "InvalidPathError")
 
 _FILES = Files()
@@ -168,6 +170,8 @@ class FolderLocation:
             yield
         except OSError as error:
             message = f"cannot write {path}: {error.strerror}"
+            if error.filename is not None and Path(error.filename) != path:
+                message += f" ({error.filename})"
             raise (OutputError if error.errno in FINAL_ERRORS else OutputUnavailableError)(message) from error
 
 

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Encoder, framed, opened_frame
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs.files.file_formats import CsvLines
+from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.connectors.outputs.output import (
     SAMPLES,
@@ -255,7 +256,8 @@ class ResultFile:
             if self._mark["rows"] > self._mark["dropped"]:
                 os.pwrite(file.fileno(), self._format.end, committed)
         except OSError as error:
-            raise OutputUnavailableError(f"cannot write the output {path}: {error.strerror}") from error
+            message = f"cannot write the output {path}: {error.strerror}"
+            raise (OutputError if error.errno in FINAL_ERRORS else OutputUnavailableError)(message) from error
         return file
 
     def write(self, rows: ResultRows) -> None:

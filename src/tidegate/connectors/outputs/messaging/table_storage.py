@@ -304,6 +304,8 @@ _REFUSALS = {
     "TooManyProperties": COLUMN_NAME_INVALID,
 }
 _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3})", re.MULTILINE)
+# What the account says before it looks at the request, such as that it refuses the key, is XML.
+_REFUSAL = re.compile(rb"<(?:m:)?code>(\w+)</(?:m:)?code>\s*<(?:m:)?message[^>]*>([^<\r\n]*)", re.IGNORECASE)
 _ERROR = re.compile(rb"\{.*\}", re.DOTALL)
 _PLACE = re.compile(r"^(\d+):")
 
@@ -474,6 +476,8 @@ def _outcome(reply: Reply) -> tuple[int, str, int | None]:
 
 def _said(body: bytes) -> tuple[str, str]:
     """Return the code and the message of an error in an answer; both are empty if it has none."""
+    if (refused := _REFUSAL.search(body)) is not None:
+        return refused[1].decode(), refused[2].decode()
     found = _ERROR.search(body)
     try:
         error = json.loads(found[0])["odata.error"] if found is not None else {}

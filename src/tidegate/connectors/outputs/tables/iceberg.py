@@ -19,6 +19,7 @@ from pydantic import Field
 from tidegate.blobs.object_store import without_secrets
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.model.section import Public, SecretOptions, SecretUrl
+from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.connectors.outputs.output import (
     Identity,
@@ -29,6 +30,7 @@ from tidegate.connectors.outputs.output import (
     moved_by_another_run,
 )
 from tidegate.connectors.outputs.tables.lake_output import FileWriter, LakeOutput, LakeSettings, LakeTable
+from tidegate.connectors.outputs.tables.postgresql import REFUSED
 
 _TRANSFORM = re.compile(r"^(?:(year|month|day|hour)\((.+)\)|(.+))$")
 # Every commit writes a file of metadata; without these the old ones would stay for ever.
@@ -242,7 +244,8 @@ class IcebergTable(LakeTable):
         except (exceptions.CommitFailedException, exceptions.CommitStateUnknownException) as error:
             raise OutputUnavailableError(self._problem(error)) from None
         except (exceptions.ServiceUnavailableError, exceptions.ServerError, OSError, *self._database_errors) as error:
-            raise OutputUnavailableError(self._problem(error)) from None
+            final = getattr(error, "errno", None) in FINAL_ERRORS or REFUSED.search(str(error))
+            raise (OutputError if final else OutputUnavailableError)(self._problem(error)) from None
         except (exceptions.RESTError, exceptions.ValidationError, ValueError) as error:
             raise OutputError(self._problem(error)) from None
 

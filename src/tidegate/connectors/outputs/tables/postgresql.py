@@ -43,7 +43,7 @@ _KINDS = {
 _AWAY_CLASSES = ("08", "53", "57", "58", "40")
 _READ_ONLY = "25006"
 # What only a person can mend. libpq passes on the text of a server that refuses a connection, but not its SQLSTATE.
-_REFUSED = re.compile(
+REFUSED = re.compile(
     r"FATAL: +(?:.*authentication failed|no pg_hba\.conf entry|(?:role|database) .* does not exist|permission denied)"
 )
 _COLUMNS = """
@@ -215,7 +215,7 @@ class PostgresqlTable(StagingTable):
         lost = (
             not state
             and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
-            and not _REFUSED.search(str(error))
+            and not REFUSED.search(str(error))
         )
         return message, lost or state.startswith(_AWAY_CLASSES) or state == _READ_ONLY
 

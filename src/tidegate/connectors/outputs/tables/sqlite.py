@@ -13,6 +13,7 @@ from pydantic import Field
 from tidegate.connectors.model.section import Public
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database
+from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS
 from tidegate.connectors.outputs.kinds import OUTPUTS
 from tidegate.connectors.outputs.output import DUPLICATE_KEY, REQUIRED_COLUMN_MISSING, TYPE_CONVERSION_ERROR
 from tidegate.connectors.outputs.tables.relational_output import TableSettings
@@ -112,7 +113,8 @@ class SqliteTable(RelationalTable):
     def problem_of(self, error: Exception) -> tuple[str, bool]:
         if isinstance(error, sqlite3.Error):
             return str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF in _AWAY
-        return getattr(error, "strerror", None) or str(error), isinstance(error, OSError)
+        may_pass = isinstance(error, OSError) and error.errno not in FINAL_ERRORS
+        return getattr(error, "strerror", None) or str(error), may_pass
 
     def rejection_of(self, error: Exception) -> str | None:
         if not isinstance(error, sqlite3.IntegrityError):
