@@ -190,6 +190,21 @@ def test_scaling(api: Api, job: Any) -> None:
     assert api.call("POST", f"{JOB}/scale", {"streamingUnits": 1000}).code == "InvalidJob"
 
 
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+def test_units_that_a_client_changes_where_it_reads_them(api: Api, job: Any, method: str) -> None:
+    """A job shows them itself, which Azure's API does not; a change there was accepted and had no effect."""
+    changed = api.ok(method, JOB, {"properties": {"streamingUnits": 6}})
+    assert changed["properties"]["streamingUnits"] == 6
+    transformation = api.ok("GET", f"{JOB}/transformations/main")["properties"]
+    assert (transformation["streamingUnits"], transformation["query"]) == (6, QUERY)
+    body = {
+        "properties": {"streamingUnits": 6, "transformation": {"name": "main", "properties": {"streamingUnits": 1}}}
+    }
+    assert api.ok("PATCH", JOB, body)["properties"]["streamingUnits"] == 1
+    assert api.call(method, JOB, {"properties": {"streamingUnits": 0}}).code == "InvalidJob"
+    assert api.call(method, JOB, {"properties": {"streamingUnits": "6"}}).status == 400
+
+
 @pytest.mark.parametrize(("kind", "body"), [("inputs", INPUT), ("outputs", OUTPUT)])
 def test_a_part_from_its_creation_to_its_end(api: Api, job: Any, kind: str, body: Any) -> None:
     path = f"{JOB}/{kind}/another"

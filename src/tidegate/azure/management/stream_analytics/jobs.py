@@ -347,7 +347,8 @@ def document_of(payload: JobPayload, former: Mapping[str, Any], *, is_patch: boo
     """Return the description of a job that a body makes of the former one.
 
     Inputs, outputs, functions and the transformation that a body does not contain remain, as templates often describe
-    them apart. Raises ArmError.
+    them apart. Streaming units of the job, which a client reads there, are those of its transformation.
+    Raises ArmError.
     """
     document = dict(former)
     if payload.location is not None:
@@ -371,6 +372,10 @@ def document_of(payload: JobPayload, former: Mapping[str, Any], *, is_patch: boo
         document["transformation"] = read_transformation(
             name if isinstance(name, str) else DEFAULT_TRANSFORMATION, part, before, is_patch=is_patch
         )
+    elif (units := units_of(payload.properties)) is not None:
+        before = former.get("transformation", {"name": DEFAULT_TRANSFORMATION})
+        change = {"properties": {"streamingUnits": units.streaming_units}}
+        document["transformation"] = read_transformation(before["name"], change, before, is_patch=True)
     return document
 
 
