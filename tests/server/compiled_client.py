@@ -212,6 +212,15 @@ class Scenarios(ABC):
         assert int(events[0]["offset"]) < int(events[1]["offset"])
         assert events[0]["enqueued_ms"] <= events[1]["enqueued_ms"]
 
+    def test_more_events_than_a_client_asks_for_at_first(
+        self, client: CompiledClient, connection: str, hub: str
+    ) -> None:
+        """Go's client never settles an event, so it asked for no more after 300 that were sent unsettled."""
+        where = {"connection": connection, "hub": hub}
+        sent = [str(number) for number in range(2_000)]
+        client("publish", partition="0", bodies=sent, **where)
+        assert bodies(self.read(client, len(sent), **where)) == sent
+
     def test_positions(self, client: CompiledClient, connection: str, hub: str) -> None:
         where = {"connection": connection, "hub": hub}
         client("publish", partition="0", bodies=["0", "1", "2"], **where)

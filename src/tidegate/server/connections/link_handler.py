@@ -34,7 +34,7 @@ class LinkHandler(Protocol):
 
 
 _PRODUCT = "product"
-_INDIFFERENT_PRODUCTS = frozenset({"azsdk-python-eventhubs", "eventhub.python", "MSJSClient"})
+_INDIFFERENT_PRODUCTS = frozenset({"azsdk-python-eventhubs", "eventhub.python", "MSGolangClient", "MSJSClient"})
 
 
 def settle_mode(link: Link, peer_properties: Mapping[str, Any]) -> int:
