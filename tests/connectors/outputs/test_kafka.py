@@ -156,6 +156,20 @@ def test_a_broker_that_has_just_taken_over_the_group_is_waited_for(
     assert not refusals
 
 
+def test_a_cluster_without_a_coordinator_of_transactions_says_what_to_set(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single broker with Kafka's own settings has none, and the library only says that it timed out."""
+
+    class Alone(confluent_kafka.Producer):
+        def init_transactions(self, *arguments: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(confluent_kafka, "Producer", Alone)
+    with pytest.raises(OutputUnavailableError, match=r"coordinates transactions; .* set transactions = false"):
+        topic.opened()
+
+
 def test_an_earlier_run_is_shut_out(topic: Topic) -> None:
     earlier = topic.opened()
     mark = earlier.commit()

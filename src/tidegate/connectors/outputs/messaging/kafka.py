@@ -145,9 +145,24 @@ class KafkaTopic(MessageOutput):
         self._producer = producer = self._kafka.Producer({**of_producer, **self._configuration}, logger=SILENT)
         self._partitions = self._count_partitions(producer)
         if self._settings.transactions:
-            producer.init_transactions(_ANSWER_WITHIN_S)
+            self._begin_transactions(producer)
             self._held = self._stored_rows()
         return producer
+
+    def _begin_transactions(self, producer: Producer) -> None:
+        try:
+            producer.init_transactions(_ANSWER_WITHIN_S)
+        except self._kafka.KafkaException as error:
+            reason: KafkaError = error.args[0]
+            producer.poll(0)  # it calls `_note_trouble`
+            if reason.code() != self._kafka.KafkaError._TIMED_OUT or self._trouble is not None:
+                raise
+            # The brokers answer, as the topic's partitions are known.
+            raise OutputUnavailableError(
+                f"{self._place}: no broker coordinates transactions; a cluster with fewer brokers than its "
+                "transaction.state.log.replication.factor (3 unless it is set) cannot: lower that, or set "
+                "transactions = false"
+            ) from None
 
     def _count_partitions(self, producer: Producer) -> int:
         topic, errors = self._settings.topic, self._kafka.KafkaError
