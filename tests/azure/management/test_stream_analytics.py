@@ -190,6 +190,22 @@ def test_scaling(api: Api, job: Any) -> None:
     assert api.call("POST", f"{JOB}/scale", {"streamingUnits": 1000}).code == "InvalidJob"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("sku", 5, "an object"),
+        ("cluster", ["c"], "an object"),
+        ("jobType", {}, "text"),
+        ("contentStoragePolicy", 1, "text"),
+    ],
+)
+def test_a_property_of_another_kind_is_refused(api: Api, job: Any, name: str, value: Any, expected: str) -> None:
+    """Clients that list jobs read it as what Azure's API says it is, and failed for every job there."""
+    answer = api.call("PATCH", JOB, {"properties": {name: value}})
+    assert (answer.status, answer.json["error"]["message"]) == (400, f"properties.{name}: expected {expected}")
+    assert api.ok("GET", JOB)["properties"]["jobType"] == "Cloud"
+
+
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
 def test_units_that_a_client_changes_where_it_reads_them(api: Api, job: Any, method: str) -> None:
     """A job shows them itself, which Azure's API does not; a change there was accepted and had no effect."""

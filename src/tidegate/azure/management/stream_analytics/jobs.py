@@ -67,6 +67,15 @@ _KEPT_PROPERTIES = (
     "cluster",
     "externals",
 )
+_KINDS = {
+    "sku": dict,
+    "jobType": str,
+    "jobStorageAccount": dict,
+    "contentStoragePolicy": str,
+    "cluster": dict,
+    "externals": dict,
+}
+"""What the properties are that nothing here but clients reads, which cannot list jobs if one is of another kind."""
 _SHOWN_PROPERTIES = (
     "jobId",
     "provisioningState",
@@ -361,6 +370,9 @@ def document_of(payload: JobPayload, former: Mapping[str, Any], *, is_patch: boo
     if payload.sku is not None:
         given["sku"] = payload.sku
     kept = {key: given[key.lower()] for key in _KEPT_PROPERTIES if key.lower() in given}
+    if wrong := [key for key, kind in _KINDS.items() if key in kept and not isinstance(kept[key], kind)]:
+        expected = "an object" if _KINDS[wrong[0]] is dict else "text"
+        raise bad_request(f"properties.{wrong[0]}: expected {expected}", target=wrong[0])
     document["properties"] = {**former.get("properties", {}), **kept} if is_patch else kept
     for kind in PART_KINDS:
         if kind in given:
