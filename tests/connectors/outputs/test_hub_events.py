@@ -20,12 +20,8 @@ from tidegate.client.producer import Producer
 from tidegate.connectors.model.encoded_rows import Elsewhere, EncodedPiece, EncodedRows
 from tidegate.connectors.model.errors import OutputError, UnavailableError
 from tidegate.connectors.outputs import Identity, Mark, OutputOpening
-from tidegate.connectors.outputs.messaging.event_hub import (
-    EventHubOutput,
-    HubOutput,
-    HubPublication,
-    PublicationFailure,
-)
+from tidegate.connectors.outputs.messaging.event_hub import EventHubOutput, HubOutput
+from tidegate.connectors.outputs.messaging.hub_events import HubPublication, PublicationFailure
 from tidegate.engine import ResultRows
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
@@ -145,7 +141,7 @@ def test_two_attempts_at_the_same_time_publish_each_event_once(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a copy of a slow task does, or what remains of an executor that is taken for lost."""
-    monkeypatch.setattr("tidegate.connectors.outputs.messaging.event_hub._BUFFER_BYTES", 500)
+    monkeypatch.setattr("tidegate.connectors.outputs.messaging.hub_events._BUFFER_BYTES", 500)
 
     def twice(works: Works) -> list[Any]:
         found: list[Any] = []
@@ -167,7 +163,7 @@ def test_two_attempts_at_the_same_time_publish_each_event_once(
 
 
 def test_a_publication_that_dies_is_continued(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.connectors.outputs.messaging.event_hub._BUFFER_BYTES", 500)
+    monkeypatch.setattr("tidegate.connectors.outputs.messaging.hub_events._BUFFER_BYTES", 500)
     publish = Producer.publish_to_partitions
     sent = 0
 
