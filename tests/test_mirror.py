@@ -88,6 +88,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/engine/test_cases.py": (
         "engine/windows/kinds/panes",
         "engine/windows/hopping_panes",
+        "engine/windows/value_stretches",
         "engine/aggregates/states/state",
         "engine/aggregates/states/ordered",
         "engine/aggregates/functions/sums",

@@ -8,23 +8,16 @@ left and on the results, and not on the length of the window (Tangwongsan et al.
 Aggregation", 2015, https://doi.org/10.14778/2752939.2752940).
 
 Additive states over distinct values are running totals, too, which change as values enter and leave the window
-(see below). A minimum, a maximum or a ranking cannot be subtracted. But a line that later lines of the same
-key surpass is useless to all later windows, because every window that contains it contains the later ones; only the
-other lines are kept, and looked up by ranges. All other states (Collect, percentiles) are merged
-again from all lines of each window.
+(`value_stretches`). A minimum, a maximum or a ranking cannot be subtracted. But a line that later lines of the same key
+surpass is useless to all later windows, because every window that contains it contains the later ones; only the other
+lines are kept, and looked up by ranges. All other states (Collect, percentiles) are merged again from all lines of each
+window.
 
 The state has a line for each key and pane of the last ``size``.
 
 Useless lines. All lines stay inside for the same time, so a window that contains a line contains all later lines of its
 key that have entered. A later line therefore makes an earlier one useless that it surpasses: of minima and maxima the
 earlier one if it is not better, of the best n rows those that n later ones surpass.
-
-Distinct values. A value of a key is in a window if one of its lines is. All lines are inside for the same number of
-hops, so the lines of a value leave in the order in which they enter, and the hops at which the value is inside form
-stretches: a stretch begins where a line enters while no other is inside, and ends where the last of the lines leaves
-that entered during the stretch. COUNT(DISTINCT v) is the number of open stretches, SUM(DISTINCT v) the sum of their
-values: a value is added where its stretch begins and subtracted where it ends, so the cost of a hop does not depend on
-the number of lines inside. For an open stretch only the hop is kept at which it will end if no other line enters.
 """
 
 from __future__ import annotations
@@ -50,8 +43,11 @@ from tidegate.engine.values.grouping import codes_of, group, ranges, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.kind import Panes
 from tidegate.engine.windows.pane_tables import PaneTable, concat_substreams
+from tidegate.engine.windows.value_stretches import OpenStretches, ValueChanges, ended, extended, totals_of
 from tidegate.ordering import END_OF_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
+
+_MOST_PARTS = 32
 
 
 @dataclass(slots=True)
@@ -89,87 +85,6 @@ def undominated(lines: Lines) -> Lines:
 
 
 @dataclass(slots=True)
-class ValuesInside:
-    """The values inside: the key, the hop at which the value leaves, and the value."""
-
-    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    until: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    values: Vector = field(default_factory=lambda: Vector.nulls(0))
-
-
-@dataclass(frozen=True, slots=True)
-class HopChanges:
-    """Values that enter (``sign`` 1) or leave (−1) at hops."""
-
-    ids: Int64Array
-    hops: Int64Array
-    values: Vector
-    sign: Int64Array
-
-
-def advanced(
-    held: ValuesInside, ids: Int64Array, enters: Int64Array, leaves: Int64Array, sets: Multisets
-) -> tuple[ValuesInside, HopChanges]:
-    """Add lines with sets of values.
-
-    Args:
-        held: the open stretches.
-        ids: the key of each line.
-        enters, leaves: the hops of each line, at the same distance for all.
-        sets: the values of each line.
-
-    Returns:
-        The open stretches, and the values that enter.
-    """
-    line = sets.codes()
-    all_ids = np.concatenate([held.ids, ids[line]])
-    values = Vector.concat([held.values, sets.values]) if len(held.ids) else sets.values
-    # Held values entered before all that enter now.
-    begins = np.concatenate([np.full(len(held.ids), np.iinfo(np.int64).min), enters[line]])
-    ends = np.concatenate([held.until, leaves[line]])
-    if not len(all_ids):
-        return held, HopChanges(all_ids, all_ids, values, all_ids)
-    codes = group(len(all_ids), (values,), (all_ids,)).codes
-    order = sorted_rows([codes, begins, ends])
-    codes, begins, ends = codes[order], begins[order], ends[order]
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = (codes[1:] != codes[:-1]) | (begins[1:] > ends[:-1])
-    places = np.flatnonzero(first)
-    lasts = np.append(places[1:], len(order)) - 1
-    rows = order[places]
-    stretches = ValuesInside(all_ids[rows], ends[lasts], values.take(rows))
-    new = np.flatnonzero(begins[places] > np.iinfo(np.int64).min)
-    begun = HopChanges(
-        stretches.ids[new], begins[places[new]], stretches.values.take(new), np.ones(len(new), dtype=np.int64)
-    )
-    return stretches, begun
-
-
-def ended(stretches: ValuesInside, lasts: Int64Array) -> tuple[ValuesInside, HopChanges]:
-    """Return the stretches that continue after the last hop of their key, and the values that leave until then."""
-    over = stretches.until <= lasts
-    gone, on = np.flatnonzero(over), np.flatnonzero(~over)
-    changes = HopChanges(
-        stretches.ids[gone],
-        stretches.until[gone],
-        stretches.values.take(gone),
-        np.full(len(gone), -1, dtype=np.int64),
-    )
-    return ValuesInside(stretches.ids[on], stretches.until[on], stretches.values.take(on)), changes
-
-
-def totals_of(changes: HopChanges, values: DistinctValues) -> AdditiveState:
-    """Return what changes add to a total over distinct values; negative where values leave."""
-    count = len(changes.ids)
-    state = values.of_values(np.arange(count), count, changes.values)
-    assert isinstance(state, AdditiveState)
-    return state.negated() if count and changes.sign[0] < 0 else state
-
-
-_MOST_PARTS = 32
-
-
-@dataclass(slots=True)
 class KnownKeys:
     """The keys that have a line inside a window.
 
@@ -191,7 +106,7 @@ class HoppingState:
     """The state of one hopping window.
 
     Attributes:
-        stretches: for each total over distinct values, the values inside.
+        stretches: for each total over distinct values, the values inside, as stretches.
         bests: for each minimum, maximum and ranking, the lines inside that may still be the best.
         pending: complete lines that have not entered a window yet.
         known: the keys that have a line inside.
@@ -203,7 +118,7 @@ class HoppingState:
         spellings: of keys that are spelled in several ways, all lines inside, with the spelling of each.
     """
 
-    stretches: list[ValuesInside]
+    stretches: list[OpenStretches]
     bests: list[Lines | None]
     pending: PaneTable | None = None
     known: KnownKeys = field(default_factory=KnownKeys)
@@ -270,7 +185,7 @@ class HoppingPanes:
 
     def new_state(self) -> HoppingState:
         """Return an empty state."""
-        return HoppingState([ValuesInside() for _ in self._distinct], [None] * len(self._best))
+        return HoppingState([OpenStretches() for _ in self._distinct], [None] * len(self._best))
 
     def release_panes(
         self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
@@ -361,15 +276,15 @@ class HoppingPanes:
 
     def _changes(
         self, state: HoppingState, number: int, index: int, entering: Lines | None, now: _Hops
-    ) -> tuple[HopChanges, ...]:
+    ) -> tuple[ValueChanges, ...]:
         """Return the values that enter and leave until the last hop of their key."""
         stretches = state.stretches[number]
-        changes: list[HopChanges] = []
+        changes: list[ValueChanges] = []
         if entering is not None:
             sets = entering.states[index]
             assert isinstance(sets, Multisets)
             leaves = self._hops(entering.ends + self._size)
-            stretches, begun = advanced(stretches, entering.ids, self._hops(entering.ends), leaves, sets)
+            stretches, begun = extended(stretches, entering.ids, self._hops(entering.ends), leaves, sets)
             changes.append(begun)
         state.stretches[number], ceased = ended(stretches, now.hops_of(stretches.ids))
         return (*changes, ceased)
@@ -381,7 +296,7 @@ class HoppingPanes:
         state: HoppingState,
         entering: Lines | None,
         leaving: list[Lines],
-        changes: list[tuple[HopChanges, ...]],
+        changes: list[tuple[ValueChanges, ...]],
         moving: Int64Array,
         now: _Hops,
         from_ticks: int,
@@ -410,13 +325,13 @@ class HoppingPanes:
 
         ends_key = np.append(ids[1:] != ids[:-1], True)
         last = now.hops_of(ids)
-        until = np.where(ends_key, last + 1, np.append(hops[1:], 0))
+        stops = np.where(ends_key, last + 1, np.append(hops[1:], 0))
         first = -((self._origin - from_ticks) // self._hop)
         # The totals that a key had before were emitted at its last hop already.
         known = np.isin(ids, state.known.ids[moving]) & np.append(True, ids[1:] != ids[:-1])
         since = np.maximum(hops + known, first)
         occupied = _counts(totals) > 0
-        spans = np.where(occupied, np.maximum(until - since, 0), 0)
+        spans = np.where(occupied, np.maximum(stops - since, 0), 0)
         rows = np.repeat(np.arange(len(ids)), spans)
         kept = np.flatnonzero(ends_key & occupied)
         self._keep(state, moving, ids[kept], last[kept], tuple(_trimmed(one.take(kept)) for one in totals))
@@ -428,7 +343,7 @@ class HoppingPanes:
         assert isinstance(counts, Counts)
         return (*states, *(summary.nothing(len(counts.counts)) for summary in self._adds[len(self._additive) :]))
 
-    def _of_changes(self, number: int, changes: HopChanges) -> tuple[State, ...]:
+    def _of_changes(self, number: int, changes: ValueChanges) -> tuple[State, ...]:
         """Return the totals of values that enter or leave."""
         place = len(self._additive) + number
         return (
