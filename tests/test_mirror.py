@@ -204,6 +204,8 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/config/function_definitions",
     ),
     "tests/connectors/inputs/test_files.py": (
+        "connectors/inputs/file_index",
+        "connectors/inputs/file_rows",
         "connectors/inputs/file_settings",
         "connectors/inputs/kinds",
     ),

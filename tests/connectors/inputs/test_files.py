@@ -16,7 +16,8 @@ import pytest
 
 from tests.connectors.inputs.kit import Origin, StreamContract
 from tests.job.logs import travelling
-from tidegate.connectors.inputs.files import FilesInput, FilesLog, file_rows
+from tidegate.connectors.inputs.file_rows import file_rows
+from tidegate.connectors.inputs.files import FilesInput, FilesLog
 from tidegate.connectors.inputs.kinds import LogOpening
 from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import InputLog
