@@ -81,7 +81,7 @@ def explain(
             )
         )
     if reasons & OUT_OF_ORDER:
-        said.append(_out_of_order(event_time, arrival, carry, policy))
+        said.append(_out_of_order(arrival, carry, policy))
     if not reasons:
         said.append(f"No rule touches it: System.Timestamp is its own time, {short_time(event_time)}.")
     elif stamp is not None:
@@ -116,7 +116,7 @@ def _offset(event_time: int, arrival: int) -> str:
     return f"The event arrived {format_duration(arrival - event_time)} after its own time {times}."
 
 
-def _out_of_order(event_time: int, arrival: int, carry: Carry, policy: Policy) -> str:
+def _out_of_order(arrival: int, carry: Carry, policy: Policy) -> str:
     by_events = less(carry.max_time, policy.out_of_order_ticks)
     by_arrival = arrival_floor(max(arrival, carry.arrival), policy)
     if by_events >= by_arrival and policy.out_of_order_ticks is not None:

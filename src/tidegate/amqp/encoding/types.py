@@ -157,18 +157,12 @@ NOT_ALLOWED = "amqp:not-allowed"
 INVALID_FIELD = "amqp:invalid-field"
 NOT_IMPLEMENTED = "amqp:not-implemented"
 ILLEGAL_STATE = "amqp:illegal-state"
-FRAME_SIZE_TOO_SMALL = "amqp:frame-size-too-small"
 CONNECTION_FORCED = "amqp:connection:forced"
 FRAMING_ERROR = "amqp:connection:framing-error"
-WINDOW_VIOLATION = "amqp:session:window-violation"
 UNATTACHED_HANDLE = "amqp:session:unattached-handle"
 HANDLE_IN_USE = "amqp:session:handle-in-use"
-DETACH_FORCED = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
-MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 STOLEN = "amqp:link:stolen"
-SERVER_BUSY = "com.microsoft:server-busy"
-ARGUMENT_ERROR = "com.microsoft:argument-error"
 
 
 @dataclass(frozen=True, slots=True)

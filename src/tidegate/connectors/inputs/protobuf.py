@@ -284,9 +284,7 @@ class _Reader:
     @cached_property
     def _fields(self) -> list[tuple[str, bool, Callable[[Any], Any]]]:
         """The name of each field, whether it can be absent, and what reads it."""
-        return [
-            (one.name, one.has_presence, _reader_of(one, self._descriptor.file.pool)) for one in self._descriptor.fields
-        ]
+        return [(one.name, one.has_presence, _reader_of(one)) for one in self._descriptor.fields]
 
     def __call__(self, message: Any) -> dict[str, Any]:
         return {
@@ -377,7 +375,7 @@ def _largest_type(descriptor: Any) -> int:
     return max(len(one.fields) for one in seen.values()) + 1
 
 
-def _reader_of(field_: Any, pool: Any) -> Callable[[Any], Any]:
+def _reader_of(field_: Any) -> Callable[[Any], Any]:
     if field_.message_type is not None and field_.message_type.GetOptions().map_entry:
         value = _value_reader(field_.message_type.fields_by_name["value"])
         return lambda entries: {_key(key): value(entries[key]) for key in entries}

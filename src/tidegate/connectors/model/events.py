@@ -76,7 +76,7 @@ class Events:
         format: the format of the bodies.
         reached: ticks; the arrival clock before the first event, as known or estimated.
         added_columns: the system columns that SELECT * includes; none for a recorded or local log.
-        set_aside: ascending: which of the events no process must touch, as they ended those before it.
+        set_aside: ascending: which of the events no process may read, because they ended the processes that did.
         blobs: the files that the events are from; None if they are not from files.
     """
 

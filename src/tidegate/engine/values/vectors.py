@@ -5,7 +5,7 @@ beside every value. Nearly always all kinds of a vector are the same, or the sam
 is worked on at once.
 
 A value that could not be computed is a value too: kind ERROR, whose payload says why. It travels through expressions
-    like a NULL that nothing absorbs, so the failure of one row stays in that row.
+like a NULL that nothing absorbs, so the failure of one row stays in that row.
 
 Invariants: floats are finite, and zero has no sign; texts are valid UTF-8; datetimes are ticks within the years 1 to
 9999. Slots of another kind's storage hold zeros or nulls and mean nothing.

@@ -137,7 +137,7 @@ def verify(
     for number, attempt in enumerate(_attempts(first, start, starts, cuts, random.Random(seed)), start=1):
         again = _compute(source, place, ends, attempt, until)
         made.append(attempt)
-        difference = _first_difference(source, attempt, first, again)
+        difference = _first_difference(attempt, first, again)
         on_attempt(number, attempt, difference is None)
         if difference is not None:
             break
@@ -196,7 +196,7 @@ def _compute(
     return computed
 
 
-def _first_difference(source: ReplaySource, attempt: Attempt, first: _Computed, again: _Computed) -> Difference | None:
+def _first_difference(attempt: Attempt, first: _Computed, again: _Computed) -> Difference | None:
     for output, rows in first.outputs.items():
         expected = [row for row in rows if row[0] >= attempt.start]
         got = again.outputs[output]
