@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ from tidegate.job.config.spark_settings import PLACEMENT_VARIABLE
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
+
+# What is imported and collected stays, and looking for garbage in it is a fourth of the work until the tests begin.
+gc.disable()
 
 # Tests start hundreds of Python processes, each of which would compile everything that it imports.
 sys.dont_write_bytecode = False
@@ -72,10 +76,20 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Leave what there is now out of every later collection of garbage: it stays until the end."""
-    gc.collect()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what there is then out of every later collection of garbage: it stays until the end."""
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Spare pytest the search of everything that tests have left for garbage: the process ends."""
     gc.freeze()
 
 
@@ -83,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark tests by where they are and by what they start, and begin with what takes long."""
     reaches: dict[tuple[object, ...], bool] = {}
     for item in items:
-        marks = marks_of(Path(item.path))
+        marks = {*marks_of(item.path)}
         if isinstance(item, pytest.Function):
             # The examples of a test have the same function and the same fixtures.
             key = (item.module, item.originalname, *item.fixturenames)
@@ -125,10 +139,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def marks_of(path: Path) -> set[str]:
+@cache
+def marks_of(path: Path) -> frozenset[str]:
     """Return the marks that a file gives to all of its tests."""
     found = {HEAVY_FOLDERS.get(path.parent.name), *(HEAVY_WORDS.get(word) for word in path.stem.split("_"))}
-    return set(filter(None, found))
+    return frozenset(filter(None, found))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -63,6 +63,7 @@ def test_the_results_are_those_of_a_job_in_one_process_whatever_a_function_print
     assert found.totals == expected.totals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "how"),
     [("os._exit(7)", "exit code 7"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL")],
@@ -84,6 +85,7 @@ def test_a_function_that_ends_its_process_costs_a_step(tmp_path: Path, end: str,
     assert gone.endswith("it is computed again from the log")
 
 
+@pytest.mark.slow
 def test_an_error_in_the_process_is_raised_here(tmp_path: Path) -> None:
     job = load_job(job_with(tmp_path, "def own(k):\n    return k\n"))
     with closing(IsolatedPlacement(job.program, job.policy)) as placement:
@@ -93,6 +95,7 @@ def test_an_error_in_the_process_is_raised_here(tmp_path: Path) -> None:
         assert placement.preview(StepOrder(NO_TIME, {})) == []
 
 
+@pytest.mark.slow
 def test_a_process_within_a_step_ends_with_the_placement(tmp_path: Path) -> None:
     at_work = tmp_path / "at-work"
     endless = f"def own(k):\n    open({str(at_work)!r}, 'w').close()\n    while True:\n        pass\n"
@@ -134,6 +137,7 @@ run_job(job, Placements(lambda program: IsolatedPlacement(program, job.policy)))
 """
 
 
+@pytest.mark.slow
 def test_a_process_within_a_step_ends_with_that_of_the_job(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers"
     endless = (
