@@ -144,6 +144,8 @@ def test_the_role_follows_from_the_rights_of_the_key(
 ) -> None:
     rule = AccessRule.create(f"{role}s-key", rights)
     server.namespace.management.set_access_rule(rule)
+    # It said that Manage makes an owner.
+    assert f"a {role}" in away.page("/sign-in").text
     away.sign_in(rule.primary_key, rule.name)
     page = away.page("/eventhubs/eh1/explorer")
     assert f"{rule.name} · {role}" in page.text
