@@ -94,17 +94,15 @@ def test_a_job_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 
 def test_what_may_pass_when_a_job_starts_is_waited_for(tmp_path: Path) -> None:
-    """A missing table and an output that cannot be written degrade a job that starts, as they do one that runs."""
+    """A missing table and a hub that is away degrade a job that starts, as they do one that runs."""
     definition = dict(document(tmp_path / "files", "SELECT k INTO large FROM i").definition)
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file where the folder of the output will be")
     missing = {"type": "reference", "path": str(tmp_path / "table.json")}
-    output = {"type": "file", "path": str(tmp_path / "joined.jsonl")}
+    nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
     cases: dict[str, dict[str, Any]] = {
-        "output": {"outputs": {"large": {"type": "file", "path": str(blocked / "out.jsonl")}}},
+        "output": {"outputs": {"large": {"type": "eventhub", "connection_string": nobody, "event_hub": "h"}}},
         "table": {
             "inputs": {**definition["inputs"], "ref": missing},
-            "outputs": {"large": output},
+            "outputs": {"large": {"type": "file", "path": str(tmp_path / "joined.jsonl")}},
             "query": "SELECT i.k INTO large FROM i JOIN ref ON i.k = ref.k",
         },
     }
@@ -113,11 +111,24 @@ def test_what_may_pass_when_a_job_starts_is_waited_for(tmp_path: Path) -> None:
             jobs.create(job, JobDocument(definition={**definition, **change}))
             jobs.start(job)
         eventually(lambda: all(jobs.show(job).state is JobState.DEGRADED for job in cases))
-        assert "cannot write the output" in str(jobs.show("output").reason)
+        assert "127.0.0.1:1" in str(jobs.show("output").reason)
         assert "there is no file" in str(jobs.show("table").reason)
-        blocked.unlink()
         (tmp_path / "table.json").write_text('[{"k": "a"}]')
-        eventually(lambda: all(jobs.show(job).state is JobState.STOPPED for job in cases))
+        eventually(lambda: jobs.show("table").state is JobState.STOPPED)
+        assert jobs.show("output").state is not JobState.FAILED
+
+
+def test_what_only_a_person_can_mend_when_a_job_starts_ends_it(tmp_path: Path) -> None:
+    definition = dict(document(tmp_path / "files", "SELECT k INTO large FROM i").definition)
+    (tmp_path / "blocked").write_text("a file where the folder of the output will be")
+    output = {"type": "file", "path": str(tmp_path / "blocked" / "out.jsonl")}
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("job", JobDocument(definition={**definition, "outputs": {"large": output}}))
+        jobs.start("job")
+        failed = jobs.wait("job", {JobState.FAILED, JobState.DEGRADED, JobState.STOPPED}, PATIENCE_S)
+        assert failed.state is JobState.FAILED
+        assert "cannot write the output" in str(failed.reason)
+        assert "File exists" in str(failed.reason)
 
 
 def test_a_job_that_is_stopped_at_once_does_not_miss_it(tmp_path: Path) -> None:
