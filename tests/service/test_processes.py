@@ -94,7 +94,7 @@ def test_a_job_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 
 def test_what_may_pass_when_a_job_starts_is_waited_for(tmp_path: Path) -> None:
-    """A missing table and a hub that is away degrade a job that starts, as they do one that runs."""
+    """A missing table and a hub that is unavailable degrade a job that starts, as they do one that runs."""
     definition = dict(document(tmp_path / "files", "SELECT k INTO large FROM i").definition)
     missing = {"type": "reference", "path": str(tmp_path / "table.json")}
     nobody = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
