@@ -34,7 +34,7 @@ def paced(
     pace, sizes = StepPace(calls_functions=calls_functions), []
     for _ in range(steps):
         sizes.append(pace.most_events)
-        pace.note(sizes[-1], seconds_of(sizes[-1]), parallelism)
+        pace.note(sizes[-1], seconds_of(sizes[-1]), lambda: parallelism)
     return sizes
 
 
@@ -72,11 +72,11 @@ def test_one_slow_step_is_made_up_for_soon() -> None:
 
 def test_a_step_that_read_all_there_was_does_not_change_the_size_of_others() -> None:
     pace = StepPace()
-    pace.note(300_000, 60, 2)
+    pace.note(300_000, 60, lambda: 2)
     assert pace.most_events == 1_000_000
 
 
 def test_what_the_user_says_holds_for_every_step() -> None:
     pace = StepPace(400)
-    pace.note(400, 60, 2)
+    pace.note(400, 60, lambda: 2)
     assert pace.most_events == 400

@@ -351,7 +351,7 @@ class _Run:
         """Take a step over no more events than what earlier processes have died of allows."""
         began = time.monotonic()
         step = self._stepper.step(self._settings.until, self._most_events(), self._side_outputs.wants_preview)
-        self._pace.note(step.events, time.monotonic() - began, self._parallelism())
+        self._pace.note(step.events, time.monotonic() - began, self._parallelism)
         return step
 
     def _most_events(self) -> int:

@@ -7,7 +7,7 @@ changes no result.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidegate.connectors.model.errors import InputError
@@ -109,12 +109,16 @@ class StepPace:
         """The most events of the next step."""
         return self._said or self._most
 
-    def note(self, events: int, seconds: float, parallelism: int) -> None:
-        """Note what a step took, which had at most ``parallelism`` tasks; one that read all there was says nothing."""
-        if 2 * events < self._most:
+    def note(self, events: int, seconds: float, parallelism: Callable[[], int]) -> None:
+        """Note what a step took; one that read all there was says nothing.
+
+        Args:
+            parallelism: returns how many tasks a step has at most. Spark is asked for it, so small steps do without.
+        """
+        if self._said is not None or 2 * events < self._most:
             return
         factor = min(_GROWTH, max(1 / _SHRINKAGE, _STEP_S / max(seconds, 1e-3)))
-        room = max(MOST_EVENTS_PER_STEP, parallelism * _MOST_EVENTS_PER_TASK)
+        room = max(MOST_EVENTS_PER_STEP, parallelism() * _MOST_EVENTS_PER_TASK)
         self._most = min(room, max(_LEAST_EVENTS_PER_STEP, round(self._most * factor)))
 
 
