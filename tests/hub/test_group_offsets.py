@@ -76,6 +76,30 @@ def test_the_log_of_commits_does_not_grow_without_end(tmp_path: Path, monkeypatc
         assert offsets.of("g") == {KEY: position(499)}
 
 
+def test_what_is_committed_while_the_snapshot_is_written_is_there_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_offsets, "SNAPSHOT_COMMITS", 50)
+    committer = HeldCommitter()
+    killed = GroupOffsets(tmp_path, SetClock(), committer)
+    write = group_offsets.write_checked
+
+    def slow_write(path: Path, document: dict[str, object]) -> None:
+        killed.commit("other", {OTHER: position(7)}, lambda _: None)
+        committer.run()
+        write(path, document)
+
+    monkeypatch.setattr(group_offsets, "write_checked", slow_write)
+    for number in range(50):
+        killed.commit("g", {KEY: position(number)}, lambda _: None)
+        committer.run()
+    assert (tmp_path / "positions.json").exists()
+    found = read_offsets(tmp_path)
+    assert found == {"g": {KEY: position(49)}, "other": {OTHER: position(7)}}
+    with opened(tmp_path) as offsets:
+        assert offsets.of("other") == {OTHER: position(7)}
+
+
 def test_positions_expire_unless_they_are_in_use(tmp_path: Path) -> None:
     clock = SetClock()
     with opened(tmp_path, clock) as offsets:

@@ -156,28 +156,34 @@ class GroupOffsets:
     # -- on the disk
 
     def _tidy(self) -> None:
-        if self._try_snapshot():
+        saved = self._try_snapshot()
+        if saved is not None:
             try:
                 self._log.roll(max_bytes=0)
-                self._log.apply_retention(max_bytes=0, keep_from=self._applied)
+                self._log.apply_retention(max_bytes=0, keep_from=saved)
             except (LogError, OSError) as error:
                 _logger.warning("old commits of groups cannot be deleted yet: %s", error)
 
-    def _try_snapshot(self) -> bool:
+    def _try_snapshot(self) -> int | None:
+        """Return the number of the first commit that the snapshot does not hold, None if it cannot be written.
+
+        Commits go on while it is written.
+        """
         with self._lock:
+            number = self._applied
             rows = [
                 [group, *key, *position]
                 for group, positions in self._groups.items()
                 for key, position in positions.items()
             ]
-            state = {"version": _VERSION, "sequence_number": self._applied, "positions": rows}
+            state = {"version": _VERSION, "sequence_number": number, "positions": rows}
             self._since_snapshot = 0
         try:
             write_checked(self._path, state)
         except OSError as error:
             _logger.warning("%s cannot be written: %s", self._path, error)  # more to read at the next start
-            return False
-        return True
+            return None
+        return number
 
     def _replay(self, sequence_number: int) -> None:
         log = self._log
