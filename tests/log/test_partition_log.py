@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +330,22 @@ def test_closing_fails_what_waits(tmp_path: Path) -> None:
     committer.run()
     log.close()
     assert stored(open_log(tmp_path)) == []
+
+
+def test_retention_leaves_a_closed_log_and_the_files_that_were_opened_since_alone(tmp_path: Path) -> None:
+    """Retention runs in a thread of its own, and a hub may be deleted or end meanwhile."""
+    log = open_log(tmp_path / "log", segment_bytes=SEGMENT_BYTES)
+    while len(list(log.directory.glob("*.log"))) < 3:
+        append(log, [b"x" * 100])
+    log.close()
+    with ExitStack() as opened:
+        others = [tmp_path / f"other {number}" for number in range(10)]
+        for path in others:
+            opened.enter_context(path.open("wb"))
+        assert log.apply_retention(max_bytes=0) == 0
+        assert [path.read_bytes() for path in others] == [b""] * len(others)
+    with closing(open_log(tmp_path / "log", segment_bytes=SEGMENT_BYTES)) as again:
+        assert again.begin_sequence_number == 0
 
 
 def test_a_callback_that_raises_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -335,7 +335,7 @@ class PartitionLog:
         """Delete the whole segments that are due, and return how many events were deleted.
 
         If the last segment is due too, a new one is begun first. Numbering continues, and last_offset and
-        last_enqueued_time_ms stay.
+        last_enqueued_time_ms stay. From a closed log nothing is deleted.
 
         Args:
             before_ms: Delete segments whose events were all enqueued before this time. None: no limit of age.

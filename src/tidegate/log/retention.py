@@ -45,6 +45,8 @@ class Retention:
     def apply(self, limits: RetentionLimits) -> int:
         state = self._state
         with self._writer.writing:
+            if self._writer.is_closed:  # the numbers of its descriptors may be other files' by now
+                return 0
             try:
                 self._forget_missing(limits)
                 deleted = 0
