@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, RevealedLog, TravellingTasks, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.job.plain_logs import log_of, random_events
+from tests.job.sharded import ShardsHere
 from tests.ordering.oracle import Arrived, stamped
 from tests.profiles import example_count
 from tidegate.connectors.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.engine import CATALOG, Program, TableVersion
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_time
+from tidegate.sql import compile_query
 
 FROM = "FROM i TIMESTAMP BY t OVER k"
 
@@ -103,6 +106,55 @@ def test_two_inputs(name: str, one: RecordedLog, other: RecordedLog, policy: Pol
     assert program.by_substream
     inputs = {"i": one, "j": other}
     assert outputs_in_cuts(program, policy, inputs, cuts) == outputs_of_one_step(program, policy, inputs)
+
+
+WITH_REFERENCE = {
+    "rows": """SELECT System.Timestamp() AS ts, i.k, i.v, r.site INTO out
+               FROM i TIMESTAMP BY t OVER k LEFT JOIN r ON i.k = r.k""",
+    "groups": """SELECT System.Timestamp() AS ts, i.k, r.site, COUNT(*) AS n INTO out
+                 FROM i TIMESTAMP BY t OVER k JOIN r ON i.k = r.k
+                 GROUP BY i.k, r.site, HoppingWindow(second, 5, 2)""",
+    "steps": """WITH placed AS (SELECT i.k, i.v, r.site FROM i TIMESTAMP BY t OVER k JOIN r ON i.k = r.k)
+                SELECT System.Timestamp() AS ts, p.k, p.site, LAG(p.v) OVER (PARTITION BY p.k LIMIT DURATION(second, 6))
+                AS b INTO out FROM placed p JOIN i o TIMESTAMP BY t OVER k
+                ON p.k = o.k AND DATEDIFF(second, p, o) BETWEEN 0 AND 2 LEFT JOIN r s ON p.site = s.site""",
+}
+SITES = [
+    TableVersion((b'{"k": "a", "site": 1}', b'{"k": "b", "site": 1}')),
+    TableVersion((b'{"k": "b", "site": 2}', b'{"k": "c", "site": 3}'), EPOCH + 4 * TICKS_PER_SECOND),
+]
+
+
+def with_sites(sql: str) -> Program:
+    """A query, prepared, with `r` for the sites of keys."""
+    return Program.prepare(compile_query(sql, catalog=CATALOG, reference_inputs=["r"]), {"r": SITES})
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCE)
+@some(6)
+@given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
+def test_reference_data(name: str, log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
+    program = with_sites(WITH_REFERENCE[name])
+    assert program.by_substream
+    expected = outputs_of_one_step(program, policy, {"i": log})
+    assert outputs_in_cuts(program, policy, {"i": log}, cuts) == expected
+    assert outputs_in_cuts(program, policy, {"i": log}, cuts, lambda: ShardsHere(program, policy, 3, 1)) == expected
+
+
+@some(25)
+@given(seed=st.integers(0, 2**32), policy=any_logs.policies)
+def test_a_row_is_joined_to_the_table_of_its_own_time(seed: int, policy: Policy) -> None:
+    events = random_events(random.Random(seed))
+    program = with_sites("SELECT i.p, i.n, r.site INTO out FROM i TIMESTAMP BY t OVER k LEFT JOIN r ON i.k = r.k")
+    first = {"a": 1, "b": 1}
+    expected = {
+        (one.event.partition, one.event.number): (
+            first if one.system_timestamp < EPOCH + 4 * TICKS_PER_SECOND else {"b": 2, "c": 3}
+        ).get(one.event.key)
+        for one in stamped(events, policy, sorted({one.partition for one in events}))
+    }
+    rows = map(json.loads, outputs_of_one_step(program, policy, {"i": log_of(events)}).get("out", b"").splitlines())
+    assert {(row["p"], row["n"]): row["site"] for row in rows} == expected
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -131,6 +131,8 @@ def test_registered_functions_are_known_by_name() -> None:
 def test_reference_data_is_joined_without_a_bound_in_time() -> None:
     sql = "SELECT i.x FROM i TIMESTAMP BY t JOIN r ON i.k = r.k"
     assert compile_query(sql, reference_inputs=["R"])
+    # Reference data have no timeline, so a JOIN with them needs no key of OVER.
+    assert compile_query("SELECT i.x FROM i TIMESTAMP BY t OVER k JOIN r ON i.other = r.k", reference_inputs=["R"])
     assert messages(sql, inputs=["i", "r"], reference_inputs=["other"]) == [
         "the JOIN with r has no bound in time: ON needs a DATEDIFF of the two sources"
     ]
@@ -149,8 +151,9 @@ def test_reference_data_is_joined_without_a_bound_in_time() -> None:
             "TIMESTAMP BY on the reference data r: it has no time",
         ),
         (
-            "SELECT i.x FROM i TIMESTAMP BY t OVER k JOIN r ON i.k = r.k",
-            "reference data cannot be joined in a query with TIMESTAMP BY … OVER",
+            "SELECT r.x, COUNT(*) AS n FROM i TIMESTAMP BY t OVER k JOIN r ON i.k = r.k "
+            "GROUP BY r.x, TumblingWindow(second, 5)",
+            "TIMESTAMP BY … OVER k: GROUP BY must have it as a key",
         ),
         ("SELECT x FROM r", "reference data alone gives no stream"),
         (

@@ -154,12 +154,10 @@ class JoinCondition:
     # Restrictions -----------------------------------------------------------------------------------------------------
 
     def check_reference(self, span: Span) -> None:
-        """Report time bounds and substreams, which a JOIN with reference data cannot have."""
+        """Report time bounds, which a JOIN with reference data cannot have."""
         if self.bounds:
             message = f"a bound in time with the reference data {self._right.alias}: it has no time"
             self._report.error(span, message, "leave DATEDIFF out of ON")
-        if any(source.has_over for source in self._left):
-            self._report.error(span, "reference data cannot be joined in a query with TIMESTAMP BY … OVER")
 
     def check_stream(self, span: Span) -> None:
         """Report a JOIN of streams that lacks bounds, or the keys of their timelines and partitions."""
