@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tidegate.connectors.inputs.protobuf import SUFFIXES, ProtobufDeserializer, protobuf_deserializer
 from tidegate.connectors.model.errors import InputError
-from tidegate.connectors.model.section import Public
+from tidegate.connectors.model.section import Form, Public
 
 
 @functools.cache
@@ -46,8 +46,8 @@ CUSTOM = "custom"
 PROTOBUF = "protobuf"
 DeserializerName = Annotated[
     Public | None,
+    Form(r"^.+:[A-Za-z_][\w.]*$", "FILE.py:NAME, MODULE:NAME, or FILE:MESSAGE for the format protobuf"),
     Field(
-        pattern=r"^.+:[A-Za-z_][\w.]*$",
         description="for the format custom: `FILE.py:NAME` (relative to the job file) or `MODULE:NAME`, a function "
         "that takes the bytes of a body and returns its rows, or a class with such a method `deserialize`; for the "
         "format protobuf: `FILE:MESSAGE`, a .proto file or a descriptor set (.desc, .pb, .binpb, .protoset)",

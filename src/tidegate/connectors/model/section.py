@@ -6,12 +6,14 @@ dictionary annotated with `SecretOptions`. Secrets are encrypted on disk and nev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 
 class Secrecy(Enum):
@@ -33,6 +35,25 @@ class SecretOptions:
 Public = Annotated[str, Secrecy.PUBLIC]
 Secret = Annotated[str, Secrecy.SECRET]
 SecretUrl = Annotated[str, Secrecy.URL]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a text must look like: a pattern, which editors get, and the same in words, for the message of an error."""
+
+    pattern: str
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": self.pattern}
+
+    def _checked(self, text: str | None) -> str | None:
+        if text is not None and re.fullmatch(self.pattern, text) is None:
+            raise ValueError(f"expected {self.words}")
+        return text
 
 
 class Section(BaseModel):

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 from tidegate.connectors.inputs.kinds import INPUTS, InputLimits, InputSection
 from tidegate.connectors.inputs.protobuf import SUFFIXES
 from tidegate.connectors.model.errors import JobError
-from tidegate.connectors.model.section import Public, Section
+from tidegate.connectors.model.section import Form, Public, Section
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputSection
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, AnyFunction, FunctionDefinition
@@ -110,10 +110,16 @@ class ExplanationsDefinition(Section):
     share: float = Field(default=1, gt=0, le=1, description="how much of them, chosen by partition and sequence number")
 
 
+_NAME = Form(
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+    "1 to 128 letters, digits, '-', '_' and '.', of which the first is a letter or a digit",
+)
+
+
 class JobDefinition(Section):
     """One job."""
 
-    name: Public = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="letters, digits, '-', '_' and '.'")
+    name: Annotated[Public, _NAME] = Field(description="letters, digits, '-', '_' and '.'")
     query: Public | None = Field(default=None, description="the query's text")
     query_file: Path | None = Field(default=None, description="a file with the query; relative to the job file")
     compatibility_level: Literal["1.0", "1.1", "1.2"] = Field(default="1.2", description="of the query language")

@@ -28,14 +28,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
 import msgspec
 from pydantic import Field
 
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.model.section import Public, Secret
+from tidegate.connectors.model.section import Form, Public, Secret
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.arrow_tables import named_columns
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
@@ -308,6 +308,7 @@ _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3})", re.MULTILINE)
 _REFUSAL = re.compile(rb"<(?:m:)?code>(\w+)</(?:m:)?code>\s*<(?:m:)?message[^>]*>([^<\r\n]*)", re.IGNORECASE)
 _ERROR = re.compile(rb"\{.*\}", re.DOTALL)
 _PLACE = re.compile(r"^(\d+):")
+_TABLE_NAME = Form(r"^[A-Za-z][A-Za-z0-9]{2,62}$", "3 to 63 letters and digits, of which the first is a letter")
 
 
 @OUTPUTS.register
@@ -323,7 +324,7 @@ class TableStorageOutput(OutputSection):
         description="of the storage account: AccountName=…;AccountKey=…;EndpointSuffix=…, or TableEndpoint=…; with a "
         "key or SharedAccessSignature=…; UseDevelopmentStorage=true is the emulator"
     )
-    table: Public = Field(pattern=r"^[A-Za-z][A-Za-z0-9]{2,62}$", description="its name; a missing table is created")
+    table: Annotated[Public, _TABLE_NAME] = Field(description="its name; a missing table is created")
     partition_key: Public = Field(description="the column with an entity's partition key")
     row_key: Public = Field(
         description="the column with an entity's row key; a later result with the same two keys replaces it"

@@ -6,7 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from tidegate.connectors.outputs.output import (
 from tidegate.connectors.outputs.tables.relational_output import TableSettings
 from tidegate.connectors.outputs.tables.relational_table import (
     PLACE_COLUMN,
+    TABLE_NAME,
     TIME_COLUMN,
     StagedRows,
     StagingTable,
@@ -62,8 +63,7 @@ class MysqlOutput(TableSettings):
     connection_string: Secret = Field(
         description=f"`{_EXAMPLE}`, with `?unix_socket=PATH` or `?ssl_ca=FILE` if need be"
     )
-    table: Public = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
+    table: Annotated[Public, TABLE_NAME] = Field(
         description="`table` or `database.table`, created if it does not exist",
     )
     batch_rows: int = Field(default=1_000, ge=1, le=10_000, description="how many rows one statement writes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from tidegate.connectors.outputs.output import (
 from tidegate.connectors.outputs.tables.relational_output import TableSettings
 from tidegate.connectors.outputs.tables.relational_table import (
     PLACE_COLUMN,
+    TABLE_NAME,
     TIME_COLUMN,
     StagedRows,
     StagingTable,
@@ -32,7 +33,6 @@ from tidegate.connectors.outputs.tables.relational_table import (
 from tidegate.sql.plan.nodes import Type
 
 _CONNECT_TIMEOUT_S = 10
-_IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$"
 _CREATION_LOCK = 0x7469_6465  # the same for every process that might create tables at the same time
 _KINDS = {
     "23502": REQUIRED_COLUMN_MISSING,
@@ -69,7 +69,7 @@ class PostgresqlOutput(TableSettings):
 
     type: Literal["postgresql"]
     connection_string: Secret = Field(description="`postgresql://user:password@host/database`, or `host=… dbname=…`")
-    table: Public = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, created if it does not exist")
+    table: Annotated[Public, TABLE_NAME] = Field(description="`table` or `schema.table`, created if it does not exist")
 
     def database(self, *, drop: bool) -> PostgresqlTable:
         return PostgresqlTable(self, drop=drop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,7 +20,13 @@ from tidegate.connectors.outputs.output import (
     TYPE_CONVERSION_ERROR,
 )
 from tidegate.connectors.outputs.tables.relational_output import TableSettings
-from tidegate.connectors.outputs.tables.relational_table import RelationalTable, TableColumn, check_address, parts_of
+from tidegate.connectors.outputs.tables.relational_table import (
+    TABLE_NAME,
+    RelationalTable,
+    TableColumn,
+    check_address,
+    parts_of,
+)
 
 _LOGIN_TIMEOUT_S = 10
 _EXAMPLE = "sqlserver://user:password@host/database"
@@ -65,8 +71,7 @@ class SqlServerOutput(TableSettings):
 
     type: Literal["sqlserver"]
     connection_string: Secret = Field(description=f"`{_EXAMPLE}`, with `?encryption=require` for Azure SQL")
-    table: Public = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
+    table: Annotated[Public, TABLE_NAME] = Field(
         description="`table` or `schema.table`, created if it does not exist",
     )
     batch_rows: int = Field(

@@ -6,11 +6,11 @@ import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tidegate.connectors.model.section import Public
+from tidegate.connectors.model.section import Form, Public
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database
 from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS
@@ -36,6 +36,7 @@ _KINDS = {
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: DUPLICATE_KEY,
 }
 _PARAMETER = re.compile("%%|%s")
+_TABLE_NAME = Form(r"^[A-Za-z_][A-Za-z0-9_$]*$", "letters, digits, '_' and '$', of which the first is no digit")
 _GENERATED = (2, 3)  # PRAGMA table_xinfo, column hidden
 
 
@@ -45,7 +46,7 @@ class SqliteOutput(TableSettings):
 
     type: Literal["sqlite"]
     path: Path = Field(description="the database file, created if it does not exist; relative to the job file")
-    table: Public = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, created if it does not exist")
+    table: Annotated[Public, _TABLE_NAME] = Field(description="the table, created if it does not exist")
 
     def database(self, *, drop: bool) -> SqliteTable:
         return SqliteTable(self, drop=drop)
