@@ -157,3 +157,13 @@ def test_a_wrong_key_is_not_repeated(container: Container) -> None:
     with pytest.raises(OutputError, match="answered 401") as caught:
         container.opened(connection_string=container.account.connection_string.replace(KEY, wrong))
     assert wrong not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "ends"), [(401, True), (404, True), (403, False)])
+def test_a_key_or_container_that_is_gone_ends_the_job_at_once(container: Container, status: int, ends: bool) -> None:
+    output = container.opened()
+    container.account.next_answers = [Answer(status, {}, b'{"message": "gone"}')]
+    output.write(result_rows([{"n": 1}]))
+    with pytest.raises(OutputError, match=f"answered {status}: gone") as caught:
+        output.commit()
+    assert isinstance(caught.value, OutputUnavailableError) is not ends

@@ -246,9 +246,37 @@ def test_a_wrong_key_is_refused_when_the_job_starts(account: str, table: Table) 
     assert wrong not in str(caught.value)
 
 
+def test_a_table_that_is_deleted_ends_the_job_at_once(table: Table) -> None:
+    output = table.opened()
+    table.client.delete_table()
+    output.write(result_rows([{"n": 1}]))
+    said = r"answered 404 TableNotFound: .*a job that starts creates the table"
+    with pytest.raises(OutputError, match=said) as caught:
+        output.commit()
+    assert not isinstance(caught.value, OutputUnavailableError)
+    again = table.opened()
+    again.write(result_rows([{"n": 1}]))
+    again.commit()
+    assert table.numbers() == [1]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_no_longer_accepted_ends_the_job_at_once(status: int) -> None:
+    with receiver() as there:
+        there.behaviour = lambda request: Answer(201)
+        key = base64.b64encode(b"key").decode()
+        output = Table(f"AccountName=a;AccountKey={key};TableEndpoint={there.url};").opened()
+        refusal = b"<error><code>AuthenticationFailed</code><message>the key is not accepted</message></error>"
+        there.behaviour = lambda request: Answer(status, {}, refusal)
+        output.write(result_rows([{"n": 1}]))
+        with pytest.raises(OutputError, match=f"answered {status} AuthenticationFailed: the key") as caught:
+            output.commit()
+        assert not isinstance(caught.value, OutputUnavailableError)
+
+
 def test_settings_are_checked() -> None:
     given = {"type": "tablestorage", "connection_string": "x", "partition_key": "k", "row_key": "r"}
-    with pytest.raises(ValidationError, match="table"):
+    with pytest.raises(ValidationError, match="expected 3 to 63 letters and digits, of which the first is a letter"):
         TableStorageOutput.model_validate({**given, "table": "1x"})
     with pytest.raises(ValidationError, match="batch_size"):
         TableStorageOutput.model_validate({**given, "table": "rows", "batch_size": 101})

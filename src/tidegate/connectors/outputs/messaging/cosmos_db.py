@@ -163,6 +163,9 @@ class CosmosContainer(LaneOutput[CosmosDocument]):
                 said = f"{self._resource} answered {reply.status}: {_message(reply)}"
                 refused = RefusedRow(document.number, document.time, _REFUSALS[reply.status], said, document.body)
                 return BatchOutcome(refused=[refused])
+            # A 403 may pass: an account that moves to another region has one.
+            if reply.status in (401, 404):
+                raise _error(reply, self._resource)
             if reply.status not in (429, 449) or time.monotonic() - began > _LONGEST_WAIT_S:
                 raise OutputUnavailableError(f"{self._resource} answered {reply.status}: {_message(reply)}")
             time.sleep(min(reply.retry_after_s() or _BACK_OFF.after(failures), _LONGEST_WAIT_S))

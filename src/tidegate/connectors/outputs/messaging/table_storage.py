@@ -303,6 +303,8 @@ _REFUSALS = {
     "PropertyNameTooLong": COLUMN_NAME_INVALID,
     "TooManyProperties": COLUMN_NAME_INVALID,
 }
+# A key or signature that the account refuses; only a person can give another.
+_REFUSED = (401, 403)
 _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3})", re.MULTILINE)
 # What the account says before it looks at the request, such as that it refuses the key, is XML.
 _REFUSAL = re.compile(rb"<(?:m:)?code>(\w+)</(?:m:)?code>\s*<(?:m:)?message[^>]*>([^<\r\n]*)", re.IGNORECASE)
@@ -396,7 +398,7 @@ class StorageTable(LaneOutput[Sequence[Entity]]):
         if reply.is_success or code == "TableAlreadyExists" or is_limited:
             return
         said = f"{self._client.place} answered {reply.status} {code}: {_message(reply)}"
-        raise OutputError(said) if reply.status in (400, 401, 403, 404) else OutputUnavailableError(said)
+        raise OutputError(said) if reply.status in (400, 404, *_REFUSED) else OutputUnavailableError(said)
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -431,8 +433,10 @@ class StorageTable(LaneOutput[Sequence[Entity]]):
             middle = len(entities) // 2
             return BatchOutcome([entities[:middle], entities[middle:]])
         said = f"the table {self._table} of {self._client.place} answered {status} {code}: {_message(reply)}"
+        if status == 404:
+            raise OutputError(f"{said}; a job that starts creates the table if the account allows it")
         if status not in (400, 413):
-            raise OutputUnavailableError(said)
+            raise OutputError(said) if status in _REFUSED else OutputUnavailableError(said)
         if len(entities) == 1:
             place = 0
         if place is None or place >= len(entities):
