@@ -13,6 +13,7 @@ speed and nothing else.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SPELLINGS = 6
 _SYNTAX_DEPTH = 500
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_JSON_SPACES = (" ", "\t", "\r", "\n")
+_JSON_VALUE = json.JSONDecoder()
 _OPENING, _CLOSING = np.frombuffer(b"[{", dtype=np.uint8), np.frombuffer(b"]}", dtype=np.uint8)
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -331,6 +334,31 @@ def _texts_of_rows(body: bytes) -> list[bytes]:
     return texts
 
 
+def _is_json(text: bytes) -> bool:
+    try:
+        _check_json(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _values(content: bytes) -> list[bytes] | None:
+    """Return the texts of values that follow each other in any layout; None if something else is among them."""
+    found: list[bytes] = []
+    try:
+        text = content.decode()
+        place = 0
+        while place < len(text):
+            _, end = _JSON_VALUE.raw_decode(text, place)
+            found.append(text[place:end].encode())
+            place = end
+            while text[place : place + 1] in _JSON_SPACES:
+                place += 1
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
 def _without_last_comma(array: bytes) -> bytes:
     """Remove the trailing comma of an array, which the service's own tools accept."""
     inside = array[:-1].rstrip() if array[-1:] == b"]" else b""
@@ -426,7 +454,7 @@ class JsonFormat(FormatKind):
         return _UnpackedDecoder(decoder, format_) if format_.is_packed else decoder
 
     def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
-        """Return the texts in a JSON file: the elements of an array, one object, or the values on separate lines."""
+        """Return the texts in a JSON file: the elements of an array, the values on separate lines, or of any layout."""
         stripped = content.strip()
         if stripped[:1] == b"[":
             try:
@@ -434,12 +462,8 @@ class JsonFormat(FormatKind):
             except (msgspec.DecodeError, RecursionError):
                 pass
         lines = [line for line in (line.strip() for line in stripped.split(b"\n")) if line]
-        if len(lines) > 1 and lines[0] == b"{":
-            try:
-                _check_json(stripped)
-                return [stripped]
-            except (msgspec.DecodeError, RecursionError):
-                pass
+        if lines and lines[0][:1] == b"{" and not _is_json(lines[0]) and (values := _values(stripped)) is not None:
+            return values
         texts: list[bytes] = []
         for line in lines:
             if line[:1] == b"[":
