@@ -102,8 +102,11 @@ def test_a_qualifier_that_names_no_source_is_not_passed_over() -> None:
     assert found.hint == "did you mean input?"
     assert lint(compile_query("SELECT x.a FROM i"))[0].hint == "write i.x.a if it is one"
     assert notices("CREATE TABLE i (x record); SELECT x.a FROM i") == []
+    (found,) = lint(compile_query("SELECT inputs.*, payload.* FROM input1 AS input"))
+    assert found.hint == "did you mean input?"
     assert notices("SELECT IoTHub.ConnectionDeviceId, i.x.a FROM i") == []
     assert notices("WITH s AS (SELECT r FROM i) SELECT r.a FROM s") == []
+    assert notices("WITH s AS (SELECT s FROM i) SELECT s.* FROM s AS t") == []
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,7 @@ def test_an_input_called_iothub_keeps_its_own_fields() -> None:
         ("WITH s AS (SELECT r FROM i) SELECT x.a FROM s", "unknown column x"),
         ("SELECT x.a FROM i JOIN j ON DATEDIFF(second, i, j) BETWEEN 0 AND 1", "there is no source x in this FROM"),
         ("SELECT i.a FROM i AS j", "i is called j here"),
+        ("SELECT i.* FROM i AS j", "i is called j here"),
         ("CREATE TABLE i (a bigint); SELECT x.a FROM i", "unknown column x"),
     ],
 )

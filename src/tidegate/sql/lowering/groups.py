@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.sql.lowering.expressions import is_condition, looks_at_rows_before
 from tidegate.sql.lowering.temporal import RowLowerer, aggregate_arguments, orders
 from tidegate.sql.parsing import syntax
+from tidegate.sql.parsing.diagnostics import did_you_mean
 from tidegate.sql.parsing.syntax import Node
 from tidegate.sql.plan.catalog import Catalog
 from tidegate.sql.plan.nodes import (
@@ -13,6 +14,7 @@ from tidegate.sql.plan.nodes import (
     Call,
     Column,
     Expr,
+    Item,
     KeyRef,
     Literal,
     Row,
@@ -85,7 +87,7 @@ class GroupLowerer(RowLowerer):
         self.given: dict[str, str] = {}
         # Items of the SELECT list by lower-case name, which HAVING may use too: the SELECT page forbids it, but the
         # documentation's example of several outputs does it, and a name that is not a key has no other meaning there.
-        self.named: dict[str, Expr] = {}
+        self.named: dict[str, Item] = {}
 
     def value(self, node: Node) -> Expr:
         if (
@@ -109,8 +111,14 @@ class GroupLowerer(RowLowerer):
         return super().value(node)
 
     def path(self, node: syntax.Path) -> Expr:
-        if len(node.words) == 1 and (named := self.named.get(node.words[0].text.lower())) is not None:
-            return named
+        if len(node.words) == 1:
+            word = node.words[0]
+            if (named := self.named.get(word.text.lower())) is not None:
+                return named.expr
+            near = did_you_mean(word.text, [item.name for item in self.named.values()])
+            is_column = any(source.has(word.text) for source in self.scope.sources)
+            if near and not is_column and not word.double_quoted:
+                return self.null(node, f"{word.text} is neither a key of GROUP BY nor a name of the SELECT list", near)
         expr = super().path(node)
         if isinstance(expr, Column):
             return self._field_of_key(node, expr)

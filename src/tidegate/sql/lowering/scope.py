@@ -97,8 +97,12 @@ class Scope:
             )
         self.sources.append(source)
 
-    def resolve(self, path: Path) -> Expr:
-        """Return the Column or Row that a path means. An unresolvable path is reported, and NULL returned."""
+    def resolve(self, path: Path, *, starred: bool = False) -> Expr:
+        """Return the Column or Row that a path means. An unresolvable path is reported, and NULL returned.
+
+        Args:
+            starred: whether a star follows the path, so that it is a source or a record.
+        """
         first, rest = path.words[0], path.words[1:]
         position = self._report.position(path.span)
         source = self.find(first.text)
@@ -109,19 +113,22 @@ class Scope:
             return Row(source.alias, position)
         if len(holders) > 1:
             return self._ambiguous(path, holders)
+        qualifies = bool(rest) or (starred and not holders)
         renamed = next((candidate for candidate in self.sources if candidate.name.lower() == first.text.lower()), None)
         if not holders:
             holders = [candidate for candidate in self.sources if not candidate.lacks(first.text)]
-            if len(holders) > 1 and not (renamed and rest):
+            if len(holders) > 1 and not (renamed and qualifies):
                 return self._ambiguous(path, holders)
-        if renamed and rest and not self._of_iot_hub(path, renamed):
+        if renamed and qualifies and not self._of_iot_hub(path, renamed):
+            name = rest[0].text if rest else "*"
             self._report.error(
-                first.span, f"{first.text} is called {renamed.alias} here", f"write {renamed.alias}.{rest[0].text}"
+                first.span, f"{first.text} is called {renamed.alias} here", f"write {renamed.alias}.{name}"
             )
             return Literal(None, position)
         if holders:
-            if rest and not holders[0].has(first.text):
-                self._note_record(first, holders[0], path)
+            near = did_you_mean(first.text, [candidate.alias for candidate in self.sources])
+            if (rest or (starred and near)) and not holders[0].has(first.text):
+                self._note_record(path, holders[0], near)
             return Column(holders[0].alias, tuple(word.text for word in path.words), position)
         known = [name for candidate in self.sources for name in (candidate.columns or {}).values()]
         known += [name for candidate in self.sources for name in candidate.declared or ()]
@@ -130,9 +137,9 @@ class Scope:
 
     def _of_iot_hub(self, path: Path, source: Source) -> bool:
         """Return whether a path is what an IoT hub adds to a message though IoTHub names a source, and note it."""
-        first, name = path.words[0], path.words[1]
-        if source.kind is not SourceKind.INPUT or first.text.lower() != "iothub" or len(path.words) != 2:
+        if source.kind is not SourceKind.INPUT or path.words[0].text.lower() != "iothub" or len(path.words) != 2:
             return False
+        first, name = path.words
         if name.text.lower() not in OF_IOT_HUBS or source.has(name.text):
             return False
         self._report.notice(
@@ -142,12 +149,12 @@ class Scope:
         )
         return True
 
-    def _note_record(self, first: Word, source: Source, path: Path) -> None:
+    def _note_record(self, path: Path, source: Source, near: str | None) -> None:
         """Add a notice that a qualifier that names no source was read as a column that holds a record."""
+        first = path.words[0]
         if first.text.lower() in OF_INPUTS:
             return
         written = ".".join(word.text for word in path.words)
-        near = did_you_mean(first.text, [candidate.alias for candidate in self.sources])
         self._report.notice(
             first.span,
             f"{first.text} is no source of this FROM: it is read as a column of {source.alias} that holds records",

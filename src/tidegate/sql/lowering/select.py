@@ -88,7 +88,7 @@ class SelectLowerer:
                 item.alias.text.lower(): self._report.text(item.value.span) for item in node.items if item.alias
             }
             items = self._items(node, groups, plan)
-            groups.named = {item.name.lower(): item.expr for item in items if isinstance(item, Item)}
+            groups.named = {item.name.lower(): item for item in items if isinstance(item, Item)}
             having = None if node.having is None else groups.condition(node.having)
             relation = self._filtered(plan, where)
             if relation is not None:
@@ -266,7 +266,8 @@ class SelectLowerer:
         source = plan.scope.find(node.words[0].text)
         if source and len(node.words) == 1:
             return _all_of(source, position) if source.hidden else (Star(source.alias, (), position),)
-        column = plan.scope.resolve(syntax.Path(node.words, Span(node.span.start, node.words[-1].span.end)))
+        path = syntax.Path(node.words, Span(node.span.start, node.words[-1].span.end))
+        column = plan.scope.resolve(path, starred=True)
         if not isinstance(column, Column):
             return ()
         if message := types.refusal(ArgumentKind.RECORD, plan.scope.type_of(column), None):
