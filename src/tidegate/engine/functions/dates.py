@@ -219,7 +219,7 @@ def from_parts(
     year: int, month: int, day: int, hour: int, minute: int, second: int, millisecond: int
 ) -> Datetime | Failure:
     """Return the time with these parts."""
-    wrong = Failure(Reason.DATETIME_RANGE)
+    wrong = Failure(Reason.OUT_OF_DOMAIN)
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= millisecond < 1000):
         return wrong
     try:

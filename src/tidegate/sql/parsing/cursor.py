@@ -153,6 +153,10 @@ class Cursor:
             ("=", "="): "equality is written =",
             ("&", "&"): "write AND",
             ("|", "|"): "write OR, or CONCAT(a, b) to join texts",
+            ("=", ">"): "write >=",
+            ("=", "<"): "write <=",
+            (">", "<"): "write <>",
+            ("/", "/"): "a comment begins with --",
             (",", ")"): "something is missing after the comma",
             (",", ","): "something is missing between the commas",
         }.get((before, self.token.text))

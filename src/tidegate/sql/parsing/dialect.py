@@ -66,9 +66,15 @@ ELSEWHERE = {
         "TopOne and CollectTop rank rows",
     ),
     "TOP": ("TOP is not part of this language: a stream has no end", "TopOne and CollectTop rank rows of a window"),
-    "LIMIT": ("LIMIT is not part of this language here", "LIMIT DURATION belongs inside OVER (…)"),
+    "LIMIT": (
+        "LIMIT is not part of this language here",
+        "LIMIT DURATION belongs inside OVER (…); a number of rows is for TopOne and CollectTop",
+    ),
     "QUALIFY": ("QUALIFY is not part of this language", "name the value in a WITH step and filter that"),
-    "EXCEPT": ("EXCEPT is not part of this language", "UNION is the only set operator"),
+    "EXCEPT": (
+        "EXCEPT is not part of this language",
+        "UNION is the only set operator; to leave out a column, name the others",
+    ),
     "INTERSECT": ("INTERSECT is not part of this language", "UNION is the only set operator"),
     "FOR": ("FOR is not part of this language here", "an output says in which format it writes"),
     "OFFSET": ("OFFSET is not part of this language here", None),
@@ -146,7 +152,7 @@ _TOKEN = re.compile(
       (?P<text>[Nn]?'(?:[^']|'')*+')
     | (?P<double>"(?:[^"]|"")*+")
     | (?P<name>\[(?:[^\]]|\]\])*+\])
-    | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
+    | (?P<number>(?:\d+(?:\.\d*)?|(?<![\w\]"])\.\d+)(?:[eE][+-]?\d+)?)
     | (?P<sign><\s*>|[!<>]\s*=|!\s*[<>]|[{_SIGN_CHARACTERS}])
     | (?P<word>[^\s'"\[\]{_SIGN_CHARACTERS}]+|\])
     """,
@@ -154,6 +160,7 @@ _TOKEN = re.compile(
 )
 _COMMENT_PART = re.compile(r"/\*|\*/")
 _NAME = re.compile(r"[^\W\d][\w$]*\Z")
+_HEXADECIMAL = re.compile(r"[xX]([0-9a-fA-F]{1,15})\Z")
 _CANONICAL_SIGNS = {"!=": "<>", "!<": ">=", "!>": "<="}
 _CURLY = {"‘": "'", "’": "'", "“": "'", "”": "'"}
 
@@ -241,9 +248,12 @@ def _fault(source: str, token: Token, before: list[Token]) -> tuple[str, str | N
             return (f"{source} is not a number", None) if glued else None
         case TokenKind.SIGN:
             return ("unexpected !", None) if source == "!" else None
+        case TokenKind.WORD if _NAME.match(token.text) and glued:
+            if before[-1].text == "0" and (hexadecimal := _HEXADECIMAL.match(source)):
+                return "numbers are decimal in this language", f"write {int(hexadecimal[1], 16)}"
+            return "a name cannot begin with a digit", f"write [{before[-1].text}{source}]"
         case TokenKind.WORD if _NAME.match(token.text):
-            hint = f"write [{before[-1].text}{source}]" if glued else None
-            return ("a name cannot begin with a digit", hint) if glued else None
+            return None
         case TokenKind.WORD:
             return _odd_word(source)
     return None
@@ -257,6 +267,10 @@ def _odd_word(source: str) -> tuple[str, str | None]:
         return "unexpected #", "a comment begins with --; there are no temporary tables in this language"
     if source.startswith(("@", "$")):
         return f"unexpected {source[:1]}", "there are no variables or temporary tables in this language"
+    if "`" in source:
+        return "unexpected `", "write names that need quotes in brackets: [name]"
+    if "::" in source:
+        return "unexpected ::", "write CAST(value AS type)"
     return f"unexpected {source}" if source.isprintable() else "unexpected control character", None
 
 

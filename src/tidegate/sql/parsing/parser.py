@@ -56,6 +56,8 @@ class Parser(MatchParser):
                     # The query that this continues is not whole: what it lacks would be reported of it.
                     queries.pop()
                     missing = f"a comma or an operator may be missing before {self._found(self.token)}"
+                    if self.token.upper in ("TIMESTAMP", "PARTITION"):
+                        missing = f"{self.token.upper} BY follows the source: FROM input {self.token.upper} BY …"
                     raise self.unexpected("SELECT, UNION or the end", missing if self._is_name() else None)
             except SyntaxFault as fault:
                 self.diagnostics.append(fault.diagnostic)

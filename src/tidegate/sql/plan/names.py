@@ -5,7 +5,11 @@ from __future__ import annotations
 # Functions of T-SQL that people bring along, and what does their work here.
 INSTEAD = {
     "isnull": "COALESCE(a, b)",
+    "ifnull": "COALESCE(a, b)",
+    "nvl": "COALESCE(a, b)",
     "iif": "CASE WHEN … THEN … ELSE … END",
+    "if": "CASE WHEN … THEN … ELSE … END",
+    "any": "value IN (first, second)",
     "convert": "CAST(value AS type)",
     "try_convert": "TRY_CAST(value AS type)",
     "parse": "CAST(value AS type)",
@@ -32,6 +36,8 @@ INSTEAD = {
     "median": "PERCENTILE_CONT(0.5) OVER (ORDER BY …)",
     "approx_count_distinct": "COUNT(DISTINCT value)",
     "count_big": "COUNT(*)",
+    "countif": "SUM(CASE WHEN … THEN 1 ELSE 0 END)",
+    "count_if": "SUM(CASE WHEN … THEN 1 ELSE 0 END)",
     "stddev_pop": "STDEVP(number)",
     "stddev_samp": "STDEV(number)",
     "variance": "VAR(number)",
@@ -43,6 +49,7 @@ INSTEAD = {
     "position": "CHARINDEX(text, in_text)",
     "regexp_like": "RegexMatch(text, pattern)",
     "openjson": "CROSS APPLY GetArrayElements(array) AS name",
+    "split": "a function in Python, and CROSS APPLY GetArrayElements(udf.name(text)) AS name",
     "string_split": "a function in Python, and CROSS APPLY GetArrayElements(udf.name(text)) AS name",
     "json_query": "JSON_PARSE(text) and its fields",
     "format": "CAST(value AS nvarchar(max)), DATENAME(unit, time) and CONCAT(…)",
