@@ -298,7 +298,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/log/test_partition_log.py": ("log/log_writer",),
     "tests/log/test_recovery.py": ("log/segment",),
     "tests/log/test_segment_reader.py": (
-        "log/acknowledged",
         "log/group",
         "log/errors",
         "log/log_reader",

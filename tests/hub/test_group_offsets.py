@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -98,6 +99,31 @@ def test_what_is_committed_while_the_snapshot_is_written_is_there_after_a_kill(
     assert found == {"g": {KEY: position(49)}, "other": {OTHER: position(7)}}
     with opened(tmp_path) as offsets:
         assert offsets.of("other") == {OTHER: position(7)}
+
+
+def test_the_end_waits_for_a_snapshot_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both write through the same temporary file."""
+    monkeypatch.setattr(group_offsets, "SNAPSHOT_COMMITS", 50)
+    committer = HeldCommitter()
+    offsets = GroupOffsets(tmp_path, SetClock(), committer)
+    ending = threading.Thread(target=offsets.close)
+    write = group_offsets.write_checked
+    overlapping = threading.Event()
+
+    def slow_write(path: Path, document: dict[str, object]) -> None:
+        if threading.current_thread() is ending:
+            overlapping.set()
+        else:
+            ending.start()
+            assert not overlapping.wait(0.2)
+        write(path, document)
+
+    monkeypatch.setattr(group_offsets, "write_checked", slow_write)
+    for number in range(50):
+        offsets.commit("g", {KEY: position(number)}, lambda _: None)
+        committer.run()
+    ending.join()
+    assert overlapping.is_set()
 
 
 def test_positions_expire_unless_they_are_in_use(tmp_path: Path) -> None:

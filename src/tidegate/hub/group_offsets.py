@@ -67,6 +67,7 @@ class GroupOffsets:
         self._clock = clock
         self._committer = committer
         self._lock = threading.Lock()
+        self._saving = threading.Lock()  # held before the other one: two writers would mix their snapshots in one file
         self._groups: _Groups = {}
         self._since_snapshot = self._applied = 0
         try:
@@ -169,20 +170,20 @@ class GroupOffsets:
 
         Commits go on while it is written.
         """
-        with self._lock:
-            number = self._applied
-            rows = [
-                [group, *key, *position]
-                for group, positions in self._groups.items()
-                for key, position in positions.items()
-            ]
-            state = {"version": _VERSION, "sequence_number": number, "positions": rows}
-            self._since_snapshot = 0
-        try:
-            write_checked(self._path, state)
-        except OSError as error:
-            _logger.warning("%s cannot be written: %s", self._path, error)  # more to read at the next start
-            return None
+        with self._saving:
+            with self._lock:
+                number = self._applied
+                rows = [
+                    [group, *key, *position]
+                    for group, positions in self._groups.items()
+                    for key, position in positions.items()
+                ]
+                self._since_snapshot = 0
+            try:
+                write_checked(self._path, {"version": _VERSION, "sequence_number": number, "positions": rows})
+            except OSError as error:
+                _logger.warning("%s cannot be written: %s", self._path, error)  # more to read at the next start
+                return None
         return number
 
     def _replay(self, sequence_number: int) -> None:

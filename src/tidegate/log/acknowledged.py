@@ -23,6 +23,7 @@ dirty pages (half a minute or so); the entries themselves cover the difference.
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -153,6 +154,7 @@ class Floor:
         """Begin at a number; without a path it is not kept."""
         self.sequence_number = sequence_number
         self._path = path
+        self._rising = threading.Lock()
 
     @classmethod
     def read(cls, directory: Path, next_sequence_number: int | None = None) -> Floor:
@@ -170,7 +172,8 @@ class Floor:
 
     def rise(self, sequence_number: int) -> None:
         """Raise the floor durably; a lower number changes nothing. Raises OSError."""
-        if sequence_number > self.sequence_number:
-            if self._path is not None:
-                write_checked(self._path, {"before": sequence_number})
-            self.sequence_number = sequence_number
+        with self._rising:
+            if sequence_number > self.sequence_number:
+                if self._path is not None:
+                    write_checked(self._path, {"before": sequence_number})
+                self.sequence_number = sequence_number
