@@ -255,6 +255,32 @@ def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[PrincipalRo
     contributor.ok("DELETE", DEPLOYMENT)
 
 
+def test_who_may_not_list_a_key_does_not_read_it_in_the_reason_of_a_failure(
+    api_of: Callable[[PrincipalRole], Api],
+) -> None:
+    rule = "resourceId('Microsoft.EventHub/namespaces/authorizationRules', 'emulatorNs1', 'RootManageSharedAccessKey')"
+    mistake = f"[dateTimeAdd('2024-01-01T00:00:00Z', listKeys({rule}, '2024-01-01').primaryKey)]"
+    hub_of_key = {
+        "type": "Microsoft.EventHub/namespaces/eventhubs",
+        "apiVersion": "2024-01-01",
+        "name": "emulatorNs1/of-key",
+        "properties": {"userMetadata": mistake},
+    }
+    owner, contributor = api_of(PrincipalRole.OWNER), api_of(PrincipalRole.CONTRIBUTOR)
+    for template in (
+        {"resources": [hub_of_key]},
+        {"resources": [], "outputs": {"o": {"type": "string", "value": mistake}}},
+    ):
+        answer = owner.call("PUT", DEPLOYMENT, body(template))
+        status = answer.headers["Azure-AsyncOperation"].removeprefix(owner.base_url).partition("?")[0]
+        places = (DEPLOYMENT, f"{DEPLOYMENT}/operations", status)
+        assert KEY in str([owner.ok("GET", place) for place in places])
+        seen = [contributor.ok("GET", place) for place in places]
+        assert KEY not in str(seen)
+        assert seen[0]["properties"]["error"]["code"] == "DeploymentFailed"
+        owner.ok("DELETE", DEPLOYMENT)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "parameters", "message"),

@@ -300,12 +300,12 @@ class Deployments:
         return []
 
     def _status(self, request: ArmRequest) -> ArmAnswer:
-        properties = self._record(request).resource["properties"]
+        properties = _shown(self._record(request), request.role)["properties"]
         body = {"status": properties["provisioningState"]}
         return ArmAnswer(body={**body, "error": properties["error"]} if "error" in properties else body)
 
     def _operations(self, request: ArmRequest) -> ArmAnswer:
-        return ArmAnswer(body={"value": list(self._record(request).operations)})
+        return ArmAnswer(body={"value": _shown_operations(self._record(request), request.role)})
 
     def _record(self, request: ArmRequest) -> DeploymentRecord:
         record = self._resource_groups.deployment(request.group, request.names["deployment"])
@@ -550,7 +550,19 @@ def _shown(record: DeploymentRecord, role: PrincipalRole) -> dict[str, Any]:
         return record.resource
     properties = record.resource["properties"]
     kept = {name: value for name, value in properties.items() if name not in ("outputs", "parameters")}
+    if "error" in kept:  # its details may repeat a value
+        kept["error"] = {name: value for name, value in kept["error"].items() if name != "details"}
     return {**record.resource, "properties": kept}
+
+
+def _shown_operations(record: DeploymentRecord, role: PrincipalRole) -> list[dict[str, Any]]:
+    """Return the operations of a deployment as a role sees them: likewise without the reasons of a failure."""
+    if role.includes(record.shown_to):
+        return list(record.operations)
+    return [
+        {**one, "properties": {name: value for name, value in one["properties"].items() if name != "statusMessage"}}
+        for one in record.operations
+    ]
 
 
 def _operation(request: ArmRequest, resource: DeployedResource, error: ArmError | None) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class ResourceRecord(BaseModel):
 class DeploymentRecord(BaseModel):
     """A deployment and what came of it. Values of secure parameters are not in it.
 
-    `shown_to` is the least role that sees its parameters and outputs, as they may hold keys.
+    `shown_to` is the least role that sees its parameters, its outputs and why it failed, as they may hold keys.
     """
 
     model_config = ConfigDict(frozen=True)
