@@ -111,6 +111,14 @@ def test_a_wrong_argument_is_named(given: dict[str, Any], message: str) -> None:
             {"spark": None},
             "sql: the first argument is a session, as SparkSession.builder.getOrCreate() returns it, got",
         ),
+        (
+            {"spark": SimpleNamespace(createDataFrame=None, _sc=SimpleNamespace(_jsc=None))},
+            "sql: the Spark session was stopped; get another with",
+        ),
+        (
+            {"spark": SimpleNamespace(createDataFrame=None, is_stopped=True)},
+            "sql: the Spark session was stopped; get another with",
+        ),
         ({"query": None}, "sql: query is a text, or a Path of a file that holds it; got NoneType"),
         (
             {"inputs": [1]},

@@ -82,6 +82,11 @@ def check_arguments(spark: Any, query: Any, inputs: Any, shards: Any, caller: st
             f"{caller}: the first argument is a session, as SparkSession.builder.getOrCreate() returns it, got "
             f"{_described(spark)}"
         )
+    if _is_stopped(spark):
+        raise JobError(
+            f"{caller}: the Spark session was stopped; get another with SparkSession.builder.getOrCreate(), and read "
+            "the DataFrames with it"
+        )
     if not isinstance(query, str | Path):
         raise JobError(f"{caller}: query is a text, or a Path of a file that holds it; got {_described(query)}")
     if not isinstance(inputs, Mapping):
@@ -98,6 +103,12 @@ def check_arguments(spark: Any, query: Any, inputs: Any, shards: Any, caller: st
                 f"log. Of a table or of other files pass a DataFrame, such as spark.table('{given}') or "
                 f"spark.read.parquet('{given}')"
             )
+
+
+def _is_stopped(spark: Any) -> bool:
+    """Return whether a session was stopped: PySpark itself then fails an assertion, without a word."""
+    context = getattr(spark, "_sc", None)
+    return bool(getattr(spark, "is_stopped", False)) if context is None else context._jsc is None
 
 
 def check_times(job: Job, frames: Mapping[str, EventsOfFrame], caller: str) -> None:
