@@ -171,6 +171,64 @@ def test_what_is_sent_while_the_disk_fails_waits_for_what_failed(namespace: Any)
     assert bodies(namespace) == [1, 2, 3, 4, 5, 6]
 
 
+def refuse_once(namespace: Any) -> None:
+    """Have the disk refuse what is written next."""
+    log = namespace.event_hub("tolls").partition("0").log
+
+    def fail(*_: object) -> None:
+        use_files(log, FaultyFiles())
+        raise OSError(28, "No space left on device")
+
+    use_files(log, SimpleNamespace(write_at=fail))
+
+
+def test_what_is_sent_while_a_refusal_is_reported_waits_for_what_was_refused(tmp_path: Path) -> None:
+    committer = HeldCommitter()
+    namespace = open_namespace(tmp_path, committer=committer)
+    link = attach(namespace)
+    later: list[Any] = []
+
+    def send_on(error: HubError | None) -> None:
+        """Before the producer's own publication is reported as refused."""
+        assert error is not None
+        link.publish(BATCH_FORMAT, numbered(link, 3, 2), later.append)
+
+    namespace.open_publisher(TARGET, [grant(namespace)], NOW_S).publish(0, message(b"0"), send_on)
+    link.publish(BATCH_FORMAT, numbered(link, 1, 2), later.append)
+    refuse_once(namespace)
+    committer.run()
+    assert [type(answer) for answer in later] == [ServerBusy] * 2
+    assert bodies(namespace) == []
+    for first in (1, 3, 5):
+        link.publish(BATCH_FORMAT, numbered(link, first, 2), later.append)
+        committer.run()
+    assert bodies(namespace) == [1, 2, 3, 4, 5, 6]
+    namespace.close()
+
+
+def test_a_refusal_says_nothing_of_what_was_sent_again_since(tmp_path: Path) -> None:
+    committer = HeldCommitter()
+    namespace = open_namespace(tmp_path, committer=committer)
+    link = attach(namespace)
+    again: list[Any] = []
+    for first in (1, 3):
+
+        def resend(error: HubError | None, first: int = first) -> None:
+            assert isinstance(error, ServerBusy)
+            link.publish(BATCH_FORMAT, numbered(link, first, 2), again.append)
+
+        link.publish(BATCH_FORMAT, numbered(link, first, 2), resend)
+    refuse_once(namespace)
+    committer.run()
+    # Refused too, as they came before all callers knew, and not for a gap.
+    assert [type(answer) for answer in again] == [ServerBusy] * 2
+    for first in (1, 3, 5):
+        link.publish(BATCH_FORMAT, numbered(link, first, 2), again.append)
+    committer.run()
+    assert bodies(namespace) == [1, 2, 3, 4, 5, 6]
+    namespace.close()
+
+
 def test_what_is_still_on_its_way_is_not_acknowledged(tmp_path: Path) -> None:
     committer = HeldCommitter()
     namespace = open_namespace(tmp_path, committer=committer)

@@ -23,6 +23,7 @@ from tidegate.hub.producers import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENC
 from tidegate.hub.schema_registry import EntriesMoved, SchemaLog
 from tidegate.hub.snapshot import HubDefinition, NamespaceState
 from tidegate.hub.throughput import Demand, Throughput
+from tidegate.kafka.records import RecordBatch
 from tidegate.log import LogError, Numbering
 from tidegate.log.group import OnDurable
 from tidegate.store.client.cluster import TopicPartition
@@ -414,19 +415,16 @@ class ClusterProducers:
         """Return None: the answer to the append says where a duplicate is."""
         return None
 
-    def accept(self, numbers: Numbers) -> bool:
-        """Return True: the leader tells duplicates, gaps and epochs that are over."""
+    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> bool:
+        """Store events under their producer's numbers, and return True: the leader tells duplicates, gaps and epochs
+        that are over. Raises LogClosed."""
+        self._log.append(events, on_durable, Numbering(numbers.producer_id, numbers.epoch, numbers.first))
         return True
 
-    def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
-        """Do nothing: the leader has noted it."""
-
-    def failed(self, numbers: Numbers) -> None:
-        """Do nothing: the leader expects the same numbers again."""
-
-    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> None:
-        """Store the events under their producer's numbers. Raises LogClosed."""
-        self._log.append(events, on_durable, Numbering(numbers.producer_id, numbers.epoch, numbers.first))
+    def append_batch(self, numbers: Numbers, batch: RecordBatch, on_durable: OnDurable) -> bool:
+        """Store a record batch, which has its numbers itself; like `append`."""
+        self._log.append_batch(batch, on_durable)
+        return True
 
     def close(self) -> None:
         """Do nothing: the brokers have the state."""

@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +23,9 @@ from typing import Protocol
 
 from tidegate.amqp.messages import DecodeError, message_annotation
 from tidegate.hub.errors import ArgumentError, HubError, OutOfOrderSequence, ProducerFenced, ServerBusy
-from tidegate.kafka.records import parse_batch
-from tidegate.log import EntryView, LogDamaged, LogError, PartitionLog
+from tidegate.kafka.records import RecordBatch, parse_batch
+from tidegate.log import Appended, EntryView, LogDamaged, LogError, PartitionLog
+from tidegate.log.entry import JoinedEvents
 from tidegate.log.group import OnDurable
 
 _logger = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class ProducerState:
     epoch: int
     stored: int
     accepted: int
+    attempt: int = 0
+    """How often the log has refused what was accepted. A refusal of an earlier attempt says nothing of this one."""
     recent: deque[tuple[int, int]] = field(default_factory=partial(deque, maxlen=RECENT_BATCHES))
     """The last number of the latest publications, and the sequence number of the first event of each."""
 
@@ -116,17 +119,11 @@ class Producers(Protocol):
     def sequence_number_of(self, numbers: Numbers) -> int | None:
         """Return the first sequence number of a publication that is among the producer's latest."""
 
-    def accept(self, numbers: Numbers) -> bool:
-        """Return True if the publication is to be stored, False if it is a duplicate. Raises HubError."""
+    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> bool:
+        """Store a publication, or return False if it is a duplicate. Raises HubError, LogClosed."""
 
-    def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
-        """Record that an accepted publication is durable, as are all before it."""
-
-    def failed(self, numbers: Numbers) -> None:
-        """Record that an accepted publication was not stored."""
-
-    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> None:
-        """Store the events of an accepted publication. Raises LogClosed."""
+    def append_batch(self, numbers: Numbers, batch: RecordBatch, on_durable: OnDurable) -> bool:
+        """Store a record batch; like `append`."""
 
     def close(self) -> None:
         """Save the state. Call after the log was closed."""
@@ -139,7 +136,8 @@ class ProducerTable:
         """Read the state from the snapshot and the log. Raises FileDamaged, LogError, OSError."""
         self._log = log
         self._document = log.document("producers.json", advice=_ADVICE)
-        self._lock = threading.Lock()
+        # held as the log takes a publication, and a committer without threads reports it at once
+        self._lock = threading.RLock()
         self._producers: dict[int, ProducerState] = {}
         self._since_snapshot = 0
         self._in_use = self._document.exists
@@ -196,39 +194,75 @@ class ProducerTable:
             recent = () if state is None or state.epoch != numbers.epoch else state.recent
             return next((first for last, first in recent if last == numbers.last), None)
 
-    def accept(self, numbers: Numbers) -> bool:
-        """Return True if the publication is to be stored, False if it is a duplicate.
+    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> bool:
+        """Store a publication, or return False if it is a duplicate.
 
         A client of Kafka numbers its records from 0 again with each epoch, and attaches to no partition: a new epoch
         begins with whatever number comes first.
 
-        Each True must be followed by a call of `stored` or `failed`. Raises OutOfOrderSequence, ProducerFenced,
-        ServerBusy.
+        Raises OutOfOrderSequence, ProducerFenced, ServerBusy, LogClosed.
+        """
+        return self._submit(numbers, partial(self._log.append, events), on_durable)
+
+    def append_joined(self, numbers: Numbers, events: JoinedEvents, on_durable: OnDurable) -> bool:
+        """Store events that another process has joined; like `append`."""
+        return self._submit(numbers, partial(self._log.append_joined, events), on_durable)
+
+    def append_batch(self, numbers: Numbers, batch: RecordBatch, on_durable: OnDurable) -> bool:
+        """Store a record batch of a client of Kafka; like `append`."""
+        return self._submit(numbers, partial(self._log.append_batch, batch), on_durable)
+
+    def _submit(self, numbers: Numbers, append: Callable[[OnDurable], None], on_durable: OnDurable) -> bool:
+        """Accept a publication and hand it to the log at once.
+
+        Otherwise the log could refuse those before it in between, and then store it without them.
         """
         with self._lock:
-            state = self._producers.get(numbers.producer_id)
-            if state is not None and numbers.epoch < state.epoch:
-                raise ProducerFenced(f"the epoch {numbers.epoch} of producer {numbers.producer_id} is over")
-            if state is None or numbers.epoch > state.epoch:
-                self._begin_use()
-                if state is None:
-                    self._make_room()
-                before = _plus(numbers.first, -1)
-                state = self._producers[numbers.producer_id] = ProducerState(numbers.epoch, before, before)
-            if numbers.first == _plus(state.accepted, 1):
-                state.accepted = numbers.last
-                return True
-            if _is_at_or_before(numbers.last, state.stored):
+            state = self._accept(numbers)
+            if state is None:
                 return False
-            if _is_at_or_before(numbers.last, state.accepted):
-                raise ServerBusy("the same publication is being stored; try again")
-            raise OutOfOrderSequence(
-                f"producer {numbers.producer_id} must continue with number "
-                f"{_plus(state.accepted, 1)}, not {numbers.first}"
-            )
+            append(partial(self._finish, numbers, state, state.attempt, on_durable))
+        return True
 
-    def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
-        """Record that an accepted publication is durable, as are all before it. Call in the log's order."""
+    def _accept(self, numbers: Numbers) -> ProducerState | None:
+        """Return the state of the producer, now with the publication among those accepted; None for a duplicate."""
+        state = self._producers.get(numbers.producer_id)
+        if state is not None and numbers.epoch < state.epoch:
+            raise ProducerFenced(f"the epoch {numbers.epoch} of producer {numbers.producer_id} is over")
+        if state is None or numbers.epoch > state.epoch:
+            self._begin_use()
+            if state is None:
+                self._make_room()
+            before = _plus(numbers.first, -1)
+            state = self._producers[numbers.producer_id] = ProducerState(numbers.epoch, before, before)
+        if numbers.first == _plus(state.accepted, 1):
+            state.accepted = numbers.last
+            return state
+        if _is_at_or_before(numbers.last, state.stored):
+            return None
+        if _is_at_or_before(numbers.last, state.accepted):
+            raise ServerBusy("the same publication is being stored; try again")
+        raise OutOfOrderSequence(
+            f"producer {numbers.producer_id} must continue with number {_plus(state.accepted, 1)}, not {numbers.first}"
+        )
+
+    def _finish(
+        self,
+        numbers: Numbers,
+        state: ProducerState,
+        attempt: int,
+        on_durable: OnDurable,
+        result: Appended | LogError,
+    ) -> None:
+        """Take in what became of a publication, and report it. Runs in a committer thread."""
+        if isinstance(result, LogError):
+            self._note_refused(state, attempt)
+        else:
+            self._note_stored(numbers, result.first_sequence_number)
+        on_durable(result)
+
+    def _note_stored(self, numbers: Numbers, first_sequence_number: int) -> None:
+        """Note that a publication is durable, as are all before it: the log reports in its order."""
         with self._lock:
             self._accounted = first_sequence_number
             state = self._producers.get(numbers.producer_id)
@@ -240,16 +274,15 @@ class ProducerTable:
             if self._since_snapshot >= _SNAPSHOT_EVENTS:
                 self._try_snapshot()
 
-    def failed(self, numbers: Numbers) -> None:
-        """Record that an accepted publication was not stored: its numbers are expected again."""
-        with self._lock:
-            state = self._producers.get(numbers.producer_id)
-            if state is not None:
-                state.accepted = state.stored
+    def _note_refused(self, state: ProducerState, attempt: int) -> None:
+        """Expect the numbers of a publication again, and of those after it, which the log refuses with it.
 
-    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> None:
-        """Store the events of an accepted publication. Raises LogClosed."""
-        self._log.append(events, on_durable)
+        The first refusal says all: when the others are reported, the producer may have begun to send again.
+        """
+        with self._lock:
+            if state.attempt == attempt:
+                state.accepted = state.stored
+                state.attempt += 1
 
     def close(self) -> None:
         """Save the state, so that the next start need not read the log. Call after the log was closed."""

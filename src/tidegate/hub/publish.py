@@ -226,21 +226,18 @@ class Publisher:
 
     def _append(self, partition: Partition, events: Sequence[bytes], on_done: OnDone) -> None:
         """Raises HubError."""
-        numbers = numbers_of(events)
-        if numbers is not None and not partition.producers.accept(numbers):
+        if not self._store(partition, events, partial(_finish, on_done), numbers_of(events)):
             on_done(None)
-            return
-        self._store(partition, events, partial(_finish, on_done, partition, numbers), numbers)
 
     def _store(
         self, partition: Partition, events: Sequence[bytes], on_durable: OnDurable, numbers: Numbers | None = None
-    ) -> None:
-        """Raises HubError."""
+    ) -> bool:
+        """Store events, or return False if their numbers say that they were stored before. Raises HubError."""
         try:
-            if numbers is None:
-                partition.log.append(events, on_durable)
-            else:
-                partition.producers.append(numbers, events, on_durable)
+            if numbers is not None:
+                return partition.producers.append(numbers, events, on_durable)
+            partition.log.append(events, on_durable)
+            return True
         except LogClosed as error:
             self._event_hub.check_is_there()
             raise ServerBusy("the hub is stopping") from error
@@ -278,16 +275,9 @@ class Publisher:
         return partitions[partition_for_key(key, len(partitions))]
 
 
-def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, result: Appended | LogError) -> None:
+def _finish(on_done: OnDone, result: Appended | LogError) -> None:
     """Report that the log stored a publication or failed to. Runs in a committer thread."""
-    if isinstance(result, LogError):
-        if numbers is not None:
-            partition.producers.failed(numbers)
-        on_done(_refusal(result))
-        return
-    if numbers is not None:
-        partition.producers.stored(numbers, result.first_sequence_number)
-    on_done(None)
+    on_done(_refusal(result) if isinstance(result, LogError) else None)
 
 
 def _refusal(error: LogError) -> HubError:

@@ -126,10 +126,7 @@ class LogWriter:
         except (OSError, LogError, ValueError) as error:
             if not isinstance(error, ValueError):
                 self._note_failure(error, sum(append.size for append in appends))
-            with self._lock:
-                # a caller that appends twice must not find the second append stored without the first
-                behind, self._pending = self._pending, []
-            self._refuse([*appends, *behind], error)
+            self._refuse_with_those_behind(appends, error)
             return
         self.tail.publish(group)
         self.last_write_s = time.time()
@@ -139,6 +136,18 @@ class LogWriter:
             call(on_durable, appended)
         for callback in self._listeners:
             call(callback)
+
+    def _refuse_with_those_behind(self, appends: Sequence[Append], error: Exception) -> None:
+        """Refuse appends, and all that come before their callers know.
+
+        A caller that appends twice must not find the second append stored without the first.
+        """
+        while appends:
+            with self._lock:
+                behind, self._pending = self._pending, []
+            self._refuse([*appends, *behind], error)
+            with self._lock:
+                appends, self._pending = self._pending, []
 
     def _refuse(self, appends: Sequence[Append], error: Exception) -> None:
         with self._state.lock:

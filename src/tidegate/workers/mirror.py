@@ -19,7 +19,7 @@ from tidegate.hub.event_hub import Admission, EventHub
 from tidegate.hub.group_offsets import GroupOffset, GroupOffsets
 from tidegate.hub.namespace import Namespace, Reader
 from tidegate.hub.partition import Partition, ReaderSlot, ReaderSlots, ReadingJob
-from tidegate.hub.producers import Numbers, ProducerTable
+from tidegate.hub.producers import Numbers
 from tidegate.hub.registry import Registry
 from tidegate.hub.schema_registry import SchemaRegistry
 from tidegate.hub.snapshot import NamespaceSnapshot, NamespaceState
@@ -82,7 +82,7 @@ class PartitionOwner:
         return LogFacts.decode(bytes.fromhex(encoded)), lower_bound_ms
 
 
-class SharedProducers(ProducerTable):
+class SharedProducers:
     """The idempotent producers of a partition: the store accepts, refuses and remembers their publications."""
 
     def __init__(self, owner: PartitionOwner) -> None:
@@ -101,19 +101,15 @@ class SharedProducers(ProducerTable):
         found = self._link.ask("sequence_number_of", partition=self._partition, numbers=values)
         return None if found is None else int(found)
 
-    def accept(self, numbers: Numbers) -> bool:
-        """Return True: the store decides when it gets the publication."""
+    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> bool:
+        """Have a publication stored, and return True: the store tells whether it was stored before."""
+        self._link.publish(self._partition, events, numbers, on_durable)
         return True
 
-    def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
-        """The store knows."""
-
-    def failed(self, numbers: Numbers) -> None:
-        """The store knows."""
-
-    def append(self, numbers: Numbers, events: Sequence[bytes], on_durable: OnDurable) -> None:
-        """Have a numbered publication stored unless it was before."""
-        self._link.publish(self._partition, events, numbers, on_durable)
+    def append_batch(self, numbers: Numbers, batch: RecordBatch, on_durable: OnDurable) -> bool:
+        """Have a record batch stored; like `append`."""
+        self._link.publish_batch(self._partition, batch, on_durable)
+        return True
 
     def close(self) -> None:
         """The store keeps the state."""

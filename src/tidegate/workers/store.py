@@ -16,7 +16,7 @@ from typing import Any
 
 from tidegate.hub.errors import HubError, NotFound
 from tidegate.hub.partition import Partition, ReaderSlot, ReaderSlots
-from tidegate.hub.producers import Numbers
+from tidegate.hub.producers import Numbers, ProducerTable
 from tidegate.kafka.records import parse_batch
 from tidegate.log import Appended, LogError, PartitionLog, facts_of
 from tidegate.server.context.completions import Completions
@@ -171,6 +171,13 @@ def _log(partition: Partition) -> PartitionLog:
     return log
 
 
+def _producers(partition: Partition) -> ProducerTable:
+    """Return the idempotent producers of such a partition."""
+    producers = partition.producers
+    assert isinstance(producers, ProducerTable), "only the embedded log keeps their state here"
+    return producers
+
+
 class StoreSession(asyncio.Protocol):
     """One worker. `on_frame` gets what is for the server; it is called in the store's thread."""
 
@@ -292,11 +299,10 @@ class StoreSession(asyncio.Protocol):
         request, number, numbers, events = publication
         try:
             partition = self._store.partition(number)
+            done = partial(self._done, request)
             if numbers is None:
-                _log(partition).append_joined(events, partial(self._done, request))
-            elif partition.producers.accept(numbers):
-                _log(partition).append_joined(events, partial(self._numbered_done, request, partition, numbers))
-            else:
+                _log(partition).append_joined(events, done)
+            elif not _producers(partition).append_joined(numbers, events, done):
                 self._store.completions.report(self._report, request, Appended(-1, len(events), -1, -1, 0))
         except (HubError, LogError) as error:
             self._refuse(request, error)
@@ -304,27 +310,17 @@ class StoreSession(asyncio.Protocol):
     def _store_batch(self, request: int, number: int, data: memoryview) -> None:
         try:
             partition, batch = self._store.partition(number), parse_batch(data)
+            done = partial(self._done, request)
             if batch.producer_id < 0:
-                partition.log.append_batch(batch, partial(self._done, request))
+                partition.log.append_batch(batch, done)
                 return
             numbers = Numbers(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence)
-            if partition.producers.accept(numbers):
-                done = partial(self._numbered_done, request, partition, numbers)
-                partition.log.append_batch(batch, done)
-            else:
+            if not partition.producers.append_batch(numbers, batch, done):
                 first = partition.producers.sequence_number_of(numbers)
                 known = Appended(-1 if first is None else first, batch.count, -1, -1, -1)
                 self._store.completions.report(self._report, request, known)
         except (HubError, LogError) as error:
             self._refuse(request, error)
-
-    def _numbered_done(self, request: int, partition: Partition, numbers: Numbers, result: Appended | LogError) -> None:
-        """Report a numbered publication. Runs in a committer thread."""
-        if isinstance(result, LogError):
-            partition.producers.failed(numbers)
-        else:
-            partition.producers.stored(numbers, result.first_sequence_number)
-        self._done(request, result)
 
     def _done(self, request: int, result: Appended | LogError) -> None:
         """Report what became of a publication. Runs in a committer thread.

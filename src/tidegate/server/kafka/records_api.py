@@ -123,23 +123,22 @@ class RecordsApi:
         hub, partition = find_partition(session, Right.SEND, topic, part.index)
         batch = _checked_batch(part.records or b"", hub.admission.max_message_bytes)
         throttled_s = await self._admit(hub, partition, batch)
-        numbers = None
-        if batch.producer_id >= 0:
-            numbers = Numbers(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence)
-            try:
-                if not partition.producers.accept(numbers):
+        finish = partial(self._finish, partition, answer)
+        try:
+            if batch.producer_id < 0:
+                partition.log.append_batch(batch, finish)
+            else:
+                numbers = Numbers(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence)
+                if not partition.producers.append_batch(numbers, batch, finish):
                     first = partition.producers.sequence_number_of(numbers)
                     answer.set_result(_stored(partition, -1 if first is None else first, -1))
                     return throttled_s
-            except HubError as error:
-                raise Refused(_code_of(error), error.description) from None
-        self._context.metrics.publications += 1
-        finish = partial(self._finish, partition, numbers, answer)
-        try:
-            partition.log.append_batch(batch, finish)
+        except HubError as error:
+            raise Refused(_code_of(error), error.description) from None
         except LogClosed:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if hub.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
             raise Refused(code, "the hub is stopping, or was deleted") from None
+        self._context.metrics.publications += 1
         return throttled_s
 
     async def _admit(self, hub: EventHub, partition: Partition, batch: RecordBatch) -> float:
@@ -156,18 +155,12 @@ class RecordsApi:
             waited_s += wait_s
         return waited_s
 
-    def _finish(
-        self, partition: Partition, numbers: Numbers | None, answer: asyncio.Future[Fields], result: Appended | LogError
-    ) -> None:
+    def _finish(self, partition: Partition, answer: asyncio.Future[Fields], result: Appended | LogError) -> None:
         """Report that the log stored a batch, or failed to. Runs in a committer thread."""
         fields: Fields
         if isinstance(result, LogError):
-            if numbers is not None:
-                partition.producers.failed(numbers)
             fields = {"error_code": _code_of_failure(result), "base_offset": -1, "error_message": str(result)}
         else:
-            if numbers is not None:
-                partition.producers.stored(numbers, result.first_sequence_number)
             fields = _stored(partition, result.first_sequence_number, result.enqueued_time_ms)
         self._context.completions.report(_settle, answer, fields)
 
