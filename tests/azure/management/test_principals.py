@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tidegate.azure.management import PrincipalError, PrincipalRole, Principals
+from tidegate.azure.management.access import principals as principals_module
 from tidegate.azure.management.access.principals import FILE_NAME, FOLDER
 from tidegate.cli import main
+from tidegate.durable_files import DirectoryLock
 
 
 def test_a_principal_from_its_creation_to_its_end(tmp_path: Path) -> None:
@@ -84,3 +87,31 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(run("reset", "pipeline", "-o", "json"))["clientSecret"] != made["clientSecret"]
     run("delete", "pipeline")
     assert "pipeline" not in run("list")
+
+
+def test_principals_that_are_created_at_the_same_time_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(principals_module, "_verifier", lambda secret, salt: secret)  # it takes longer than a change
+    names = [f"p{number}" for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        # Each as a process of its own would.
+        list(pool.map(lambda name: Principals(tmp_path).create(name, PrincipalRole.READER, "s" * 16), names))
+    assert {one.name for one in Principals(tmp_path).all()} == set(names)
+
+
+def test_a_change_of_principals_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(principals_module, "_LONGEST_WAIT_S", 0.0)
+    lock = DirectoryLock(tmp_path / FOLDER, principals_module._LOCK_NAME)
+    with pytest.raises(PrincipalError, match=r"are being changed by another process: .* is in use by process"):
+        Principals(tmp_path).create("p", PrincipalRole.READER)
+    lock.release()
+    Principals(tmp_path).create("p", PrincipalRole.READER)
+
+
+def test_a_change_where_there_is_no_principal_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(PrincipalError, match="there is no principal 'p'"):
+        Principals(tmp_path / "typo").delete("p")
+    assert not (tmp_path / "typo").exists()

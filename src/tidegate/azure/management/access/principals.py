@@ -7,13 +7,16 @@ The file holds no secret, only what verifies one (scrypt, RFC 7914). It is read 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import threading
+import time
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -21,10 +24,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from tidegate.azure.management.access.requests import PrincipalRole
-from tidegate.durable_files import make_folders, replace_file
+from tidegate.durable_files import DirectoryLock, DirectoryLocked, make_folders, replace_file
 
 FOLDER = "arm"
 FILE_NAME = "principals.json"
+_LOCK_NAME = "principals.lock"
+_LONGEST_WAIT_S = 10.0
+_PAUSE_S = 0.02
 MIN_SECRET_CHARACTERS = 16
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
@@ -93,24 +99,30 @@ class Principals:
                 f"{name!r} is no name of a principal: 1 to 128 letters, digits, '.', '-' or '_', "
                 "beginning and ending with a letter or digit"
             )
-        if self.find(name) is not None:
-            raise PrincipalError(f"there is a principal {name} already; `tidegate principal reset` changes its secret")
-        return self._set_secret(name, role, secret, datetime.now(UTC))
+        make_folders(self._path.parent)
+        with self._alone():
+            if self.find(name) is not None:
+                advice = "`tidegate principal reset` changes its secret"
+                raise PrincipalError(f"there is a principal {name} already; {advice}")
+            return self._set_secret(name, role, secret, datetime.now(UTC))
 
     def reset(self, name: str, secret: str | None = None) -> str:
         """Give a principal another secret, which ends its tokens. Raises PrincipalError, OSError."""
-        principal = self._required(name)
-        return self._set_secret(principal.name, principal.role, secret, principal.created_at)
+        with self._alone():
+            principal = self._required(name)
+            return self._set_secret(principal.name, principal.role, secret, principal.created_at)
 
     def assign(self, name: str, role: PrincipalRole) -> None:
         """Give a principal another role. Raises PrincipalError, OSError."""
-        principal = self._required(name)
-        self._write({**self._current(), name.lower(): principal.model_copy(update={"role": role})})
+        with self._alone():
+            principal = self._required(name)
+            self._write({**self._current(), name.lower(): principal.model_copy(update={"role": role})})
 
     def delete(self, name: str) -> None:
         """Delete a principal; its tokens are refused from now on. Raises PrincipalError, OSError."""
-        self._required(name)
-        self._write({key: other for key, other in self._current().items() if key != name.lower()})
+        with self._alone():
+            self._required(name)
+            self._write({key: other for key, other in self._current().items() if key != name.lower()})
 
     def verify(self, name: str, secret: str) -> Principal | None:
         """Return the principal of a name and secret. An unknown name takes as long. Raises PrincipalError."""
@@ -119,6 +131,28 @@ class Principals:
             _NOBODY.accepts(secret)
             return None
         return principal if principal.accepts(secret) else None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from changing the file: of two who read it at once, the later one would undo the other."""
+        if not self._path.parent.is_dir():  # there is nothing to change, and nowhere to lock
+            yield
+            return
+        give_up_at = time.monotonic() + _LONGEST_WAIT_S
+        while True:
+            try:
+                lock = DirectoryLock(self._path.parent, _LOCK_NAME)
+                break
+            except DirectoryLocked as error:
+                if time.monotonic() > give_up_at:
+                    raise PrincipalError(
+                        f"the service principals are being changed by another process: {error}"
+                    ) from None
+                time.sleep(_PAUSE_S)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _required(self, name: str) -> Principal:
         principal = self.find(name)
@@ -153,7 +187,6 @@ class Principals:
             return self._principals
 
     def _write(self, principals: dict[str, Principal]) -> None:
-        make_folders(self._path.parent)
         content = _File(principals=tuple(principals.values())).model_dump_json(indent=1)
         replace_file(self._path, content.encode("utf-8"), mode=0o600)
 
