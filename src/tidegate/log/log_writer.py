@@ -143,9 +143,7 @@ class LogWriter:
         A caller that appends twice must not find the second append stored without the first.
         """
         while appends:
-            with self._lock:
-                behind, self._pending = self._pending, []
-            self._refuse([*appends, *behind], error)
+            self._refuse(appends, error)
             with self._lock:
                 appends, self._pending = self._pending, []
 
