@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 
 from tests.patience import PATIENCE_S, eventually
 from tests.portal.conftest import KEY, Client
+from tidegate.hub.access import sign
 from tidegate.server import Server
 from tidegate.server.context.metrics import hub_in
 
@@ -58,6 +60,16 @@ def test_only_an_owner_has_the_keys_of_the_root_policy(client: Client, away: Cli
     for path in (f"{root}/keys", f"{root}/regenerate", f"{root}/delete", root):
         assert away.post(path, {"which": "primary", "Listen": True}).status == 403, path
     assert keys_of(away, "/namespace/policies/boss")[0] == key
+
+
+@pytest.mark.parametrize("path", ["keys", "regenerate"])
+def test_a_signature_of_the_root_key_gets_no_key(client: Client, away: Client, server: Server, path: str) -> None:
+    """A signature ends within the hour, and a key that it got would not."""
+    root = server.namespace.access.rule_table.root_rule
+    token = sign("http://hub.example:5300/", root.name, root.primary_key, int(time.time()) + 60)
+    answer = away.post(f"/namespace/policies/{root.name}/{path}", {"which": "secondary"}, Authorization=token)
+    assert answer.status == 403
+    assert server.namespace.access.rule_table.root_rule == root
 
 
 def test_a_revoked_publisher_is_refused_until_it_is_admitted_again(

@@ -101,7 +101,7 @@ class NamespacePages:
         return NAMESPACE_LEVEL if hub is None else self._namespace.event_hub(hub).name
 
     def _policy(self, request: Request, visitor: Visitor) -> tuple[str, AccessRule]:
-        """Return a policy that the visitor may see the keys of. Raises Forbidden, NotFound."""
+        """Return a policy that the visitor may change. Raises Forbidden, NotFound."""
         level = self._level(request)
         rule = self._namespace.access.rule_table.rule(request.path_params["policy"], level)
         if is_root_rule(rule.name, level):
@@ -109,10 +109,17 @@ class NamespacePages:
         return level, rule
 
     async def _keys(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        level, rule = self._policy_with_keys(request, visitor)
+        return self._shown(level, rule)
+
+    def _policy_with_keys(self, request: Request, visitor: Visitor) -> tuple[str, AccessRule]:
+        """Return a policy whose keys the answer shows. Raises Forbidden, NotFound.
+
+        A signature ends and a key does not, so whoever holds only a signature must not turn it into a key.
+        """
         if not visitor.has_key:
             raise Forbidden("keys are shown to those who signed in with one; a shared access signature shows none")
-        level, rule = self._policy(request, visitor)
-        return self._shown(level, rule)
+        return self._policy(request, visitor)
 
     def _shown(self, level: str, rule: AccessRule) -> dict[str, Any]:
         connect = self._desk.http.control.connection_string
@@ -125,7 +132,7 @@ class NamespacePages:
         }
 
     async def _regenerate(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
-        level, rule = self._policy(request, visitor)
+        level, rule = self._policy_with_keys(request, visitor)
         which = text_of(body, "which")
         made = await run_in_threadpool(self._namespace.management.roll_key, rule.name, which, level)
         return self._shown(level, made)
