@@ -134,6 +134,34 @@ def test_bodies_that_stand_in_the_way_of_others_are_found() -> None:
     assert (got, rejected) == (expected, expected_rejected)
 
 
+def test_csv_text_keeps_its_line_ends_whatever_is_read_with_it() -> None:
+    bodies = [b'a,b\r\n1,"x\r\ny"\r\n', b'a,b\r\n2,"x\ny"\r\n3,z\r\n', b"a,b\r\n4,z\r\n"]
+    values, rejected, _ = decoded(Wanted((("b",),)), CSV, bodies)
+    assert (values, rejected) == ({"b": ["x\r\ny", "x\ny", "z", "z"]}, [])
+
+
+def test_an_unclosed_quote_of_csv_with_another_delimiter_reads_the_same_beside_other_bodies() -> None:
+    bodies = [b"3;z", b'1;"x\n\n']
+    format_ = Format("csv", ";", columns=("a", "b"))
+    values, _, _ = decoded(Wanted((("b",),)), format_, bodies)
+    alone = [decoded(Wanted((("b",),)), format_, [body])[0]["b"] for body in bodies]
+    assert values["b"] == [*alone[0], *alone[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b'"' + b"\n" * 140_000 + b'"', Problem.LIMIT_EXCEEDED),
+        (b'"' + b"\n" * 140_000, Problem.LIMIT_EXCEEDED),
+        (b'"\xff' + b"\n" * 140_000 + b'"', Problem.MALFORMED),
+    ],
+    ids=["longer than the csv module reads", "not closed", "not UTF-8"],
+)
+def test_csv_text_of_very_many_lines_rejects_its_body_alone(text: bytes, problem: Problem) -> None:
+    values, rejected, _ = decoded(Wanted((("a",),)), CSV, [b"a,b\n1,2\n", b"a,b\n3," + text])
+    assert (values, rejected) == ({"a": ["1"]}, [(1, problem)])
+
+
 def test_a_row_of_another_width_is_rejected_alone() -> None:
     values, rejected = of_file(Wanted((("a",),)), CSV, b"a,b\n1,2\n3\n4,5\n6,7,8\n9,0")
     assert (values["a"], rejected) == (["1", "4", "9"], [(1, Problem.MALFORMED), (3, Problem.MALFORMED)])
@@ -293,6 +321,55 @@ def test_avro_keeps_the_types_of_values(content: bytes) -> None:
     assert (values, rejected, places) == (expected, [(1, Problem.MALFORMED)], [(0, 0), (0, 1), (0, 2)])
 
 
+def test_avro_records_of_a_union_have_the_fields_of_each() -> None:
+    schemas = [
+        {"type": "record", "name": name, "fields": [{"name": field, "type": "int"}]} for name, field in ("Aa", "Bb")
+    ]
+    buffer = io.BytesIO()
+    fastavro.writer(buffer, fastavro.parse_schema(schemas), [{"a": 1}, {"b": 2}])
+    values, rejected, _ = decoded(Wanted((("a",), ("b",))), Format("avro"), [buffer.getvalue()])
+    assert (values, rejected) == ({"a": [1, None], "b": [None, 2]}, [])
+
+
+def _relabelled(type_: str, logical: str, values: list[Any]) -> bytes:
+    """A container with values that a writer of their logical type would not write."""
+    plain, meant = (
+        {"type": "record", "name": "E", "fields": [{"name": "v", "type": one}, {"name": "k", "type": "int"}]}
+        for one in (type_, {"type": type_, "logicalType": logical})
+    )
+    fields = [{"v": value, "k": place} for place, value in enumerate(values)]
+    written = avro(plain, fields)
+    schema = fastavro.reader(io.BytesIO(written)).metadata["avro.schema"]
+    return written.replace(_sized(schema.encode()), _sized(json.dumps(meant).encode()))
+
+
+def _sized(text: bytes) -> bytes:
+    length = io.BytesIO()
+    fastavro.schemaless_writer(length, "long", len(text))
+    return length.getvalue() + text
+
+
+@pytest.mark.parametrize(
+    ("type_", "logical", "bad"),
+    [
+        ("long", "timestamp-millis", 10**17),
+        ("long", "local-timestamp-micros", 2**62),
+        ("int", "date", 10**9),
+        ("int", "time-millis", 10**9),
+    ],
+)
+def test_an_avro_time_out_of_range_rejects_its_row_alone(type_: str, logical: str, bad: int) -> None:
+    content = _relabelled(type_, logical, [bad, 0])
+    assert of_file(Wanted((("k",),)), Format("avro"), content) == ({"k": [0, 1]}, [])
+    values, rejected = of_file(Wanted((("v",), ("k",))), Format("avro"), content)
+    assert (values["k"], rejected) == ([1], [(0, Problem.OUT_OF_RANGE)])
+
+
+def test_an_avro_uuid_that_is_none_is_text() -> None:
+    content = _relabelled("string", "uuid", ["x"])
+    assert of_file(Wanted((("v",),)), Format("avro"), content) == ({"v": ["x"]}, [])
+
+
 def test_parquet_columns_to_the_tick() -> None:
     table = pa.table(
         {
@@ -330,6 +407,25 @@ def test_a_value_that_no_type_holds_rejects_its_row() -> None:
         values, rejected = of_file(wanted, Format("parquet"), content)
         assert rejected == [(1, Problem.OUT_OF_RANGE)]
         assert next(iter(values.values())) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[1], [10**15]], pa.list_(pa.timestamp("s"))),
+        pa.array([[1], [2**62]], pa.list_(pa.timestamp("us"))),
+        pa.array([{"t": 1}, {"t": 2**62}], pa.struct([("t", pa.duration("s"))])),
+        pa.array([{"u": 1}, {"u": 2**64 - 1}], pa.struct([("u", pa.uint64())])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_record_or_array_with_a_value_that_no_type_holds_rejects_its_row(column: pa.Array) -> None:
+    """A time among others ended the job, and a number became the number of the reason."""
+    content = parquet(pa.table({"a": column, "b": [1, 2]}))
+    assert of_file(Wanted((("b",),)), Format("parquet"), content) == ({"b": [1, 2]}, [])
+    for wanted in (Wanted((("a",), ("b",))), Wanted((("b",),), record=True)):
+        values, rejected = of_file(wanted, Format("parquet"), content)
+        assert (values["b"], rejected) == ([1], [(1, Problem.OUT_OF_RANGE)])
 
 
 def test_whole_rows_are_records() -> None:

@@ -56,6 +56,7 @@ def test_truth_values_are_bigints_below_level_1_2() -> None:
         (b'{"a":1}\n{"a":2}\r\n\n{"a":3}', [1, 2, 3]),
         (b'[{"a":1}]\n[{"a":2},{"a":3}]', [1, 2, 3]),
         (b'\xef\xbb\xbf{"a":1}', [1]),
+        (b'\xef\xbb\xbf{\n "a": 1\n}\n', [1]),
         (b'{\n "a":\n 1\n}', [1]),
     ],
 )

@@ -19,6 +19,7 @@ import json
 import lzma
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import fastavro
@@ -32,6 +33,7 @@ from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
 from tidegate.engine.decoding.limits import VALUES_A_BYTE, ContentLimits
 from tidegate.engine.decoding.table_formats import TableKind
 from tidegate.engine.decoding.tables import Table
+from tidegate.engine.values.vectors import Failure, Reason
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -449,8 +451,38 @@ def _bounded(read: Callable[..., Any]) -> Callable[..., Any]:
     return bounded
 
 
-for _decimal in ("bytes-decimal", "fixed-decimal"):
-    fastavro.read.LOGICAL_READERS[_decimal] = _bounded(fastavro.read.LOGICAL_READERS[_decimal])
+def _in_range(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a reader of times: one that Python cannot represent fails, and not the whole container with it."""
+
+    def in_range(data: Any, *schemas: Any) -> Any:
+        try:
+            return read(data, *schemas)
+        except (ValueError, OverflowError):
+            return Failure(Reason.DATETIME_RANGE)
+
+    return in_range
+
+
+def _text_unless(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a reader of UUIDs: one that is none stays text."""
+
+    def text_unless(data: Any, *schemas: Any) -> Any:
+        try:
+            return read(data, *schemas)
+        except ValueError:
+            return data
+
+    return text_unless
+
+
+for _logical, _read in list(fastavro.read.LOGICAL_READERS.items()):
+    match _logical.partition("-")[2]:
+        case "decimal":
+            fastavro.read.LOGICAL_READERS[_logical] = _bounded(_read)
+        case "uuid":
+            fastavro.read.LOGICAL_READERS[_logical] = _text_unless(_read)
+        case _:
+            fastavro.read.LOGICAL_READERS[_logical] = _in_range(_read)
 
 
 @FORMATS.register
@@ -467,6 +499,7 @@ class AvroFormat(TableKind):
 def _table(records: list[Any], content_bytes: int) -> Table:
     if not all(isinstance(record, dict) for record in records):
         raise Unreadable(Problem.MALFORMED)
-    names = list(records[0]) if records else []
+    # The records of a container whose schema is a union may differ in their fields.
+    names = dict.fromkeys(chain.from_iterable(records))
     columns = {name: [record.get(name) for record in records] for name in names}
     return Table(columns, np.arange(len(records)), len(records), content_bytes=content_bytes)

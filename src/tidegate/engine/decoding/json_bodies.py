@@ -320,7 +320,7 @@ def _texts_of_rows(body: bytes) -> list[bytes]:
         except msgspec.DecodeError:
             if b"\n" not in body:
                 raise
-    elif body[:1] == b"{" and b"\n" not in body:
+    elif body[:1] == b"{" and (b"\n" not in body or _is_json(body)):
         return [body]
     texts: list[bytes] = []
     for line in body.split(b"\n"):

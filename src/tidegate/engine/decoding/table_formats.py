@@ -189,7 +189,7 @@ class CsvFormat(TableKind):
     def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:
         """Read CSV bodies with the same header and nothing unusual as one text; return None if that is impossible."""
         try:
-            texts = [content_of(body, format_).replace(b"\r\n", b"\n").strip(b"\n") for body in bodies]
+            texts = [content_of(body, format_).strip(b"\r\n") for body in bodies]
         except Unreadable:
             return None
         header = b""
@@ -199,10 +199,12 @@ class CsvFormat(TableKind):
                 return None
             texts = [text[len(header) :] for text in texts]
         whole = b"\n".join(texts)
-        if b'"' in header or b"\n\n" in whole or b"\r" in whole or not all(texts):
+        if b'"' in header or not all(texts) or _has_unusual_lines(whole):
             return None
         try:
-            counts = np.fromiter((_row_count(text) for text in texts), dtype=np.int64, count=len(texts))
+            counts = np.fromiter(
+                (_row_count(text, format_.delimiter) for text in texts), dtype=np.int64, count=len(texts)
+            )
             most = format_.limits.of_event()
             longest = int(counts.max())
             if longest > most.rows or len(whole) > BATCH_BYTES:
@@ -224,14 +226,17 @@ def _csv_table(content: bytes, format_: Format, most: ContentLimits) -> Table:
         names, header_lines = _header(content, format_.delimiter)
         if len(names) > _MOST_COLUMNS:
             raise Unreadable(Problem.LIMIT_EXCEEDED)
+    if not content.isascii() and not _is_utf8(content):
+        raise Unreadable(Problem.MALFORMED)
     # A line may be part of a text in quotes, and then it is no row; there may be fewer rows than lines, but not more.
     rows = content.count(b"\n") + 1 - header_lines
     if (rows > most.rows or rows * len(names) > most.values) and b'"' in content:
-        rows = _row_count(content)
+        try:
+            rows = _row_count(content, format_.delimiter)
+        except csv.Error as error:  # a quote that is not closed, or a longer text than Python's reader takes
+            raise Unreadable(Problem.LIMIT_EXCEEDED) from error
     if rows > most.rows or rows * len(names) > most.values:
         raise Unreadable(Problem.LIMIT_EXCEEDED)
-    if not content.isascii() and not _is_utf8(content):
-        raise Unreadable(Problem.MALFORMED)
     rejected: list[tuple[int, Problem, bytes]] = []
 
     def skip(row: Any) -> str:
@@ -294,11 +299,16 @@ def _header(content: bytes, delimiter: str) -> tuple[list[str], int]:
     raise Unreadable(Problem.INVALID_HEADER)
 
 
-def _row_count(text: bytes) -> int:
+def _has_unusual_lines(text: bytes) -> bool:
+    """Return whether a CSV text may have an empty line, or a line that ends with a carriage return alone."""
+    return b"\n\n" in text or b"\n\r" in text or text.count(b"\r") != text.count(b"\r\n")
+
+
+def _row_count(text: bytes, delimiter: str) -> int:
     """Return the number of rows of a text without empty lines. Raises csv.Error for unclosed quotes."""
     if b'"' not in text:
         return text.count(b"\n") + 1
-    return sum(1 for _ in csv.reader(io.StringIO(text.decode(), newline=""), strict=True))
+    return sum(1 for _ in csv.reader(io.StringIO(text.decode(), newline=""), delimiter=delimiter, strict=True))
 
 
 @FORMATS.register

@@ -291,8 +291,19 @@ def _ticks(values: Int64Array, ticks_each: int, null: Any) -> Vector:
 
 
 def _python_values(array: pa.Array) -> list[Any]:
-    values: list[Any] = array.to_pylist(maps_as_pydicts="lossy")
+    try:
+        values: list[Any] = array.to_pylist(maps_as_pydicts="lossy")
+    except (ArithmeticError, LookupError, ValueError):
+        # A time that Python cannot represent, or in a time zone that it does not know.
+        return [_python_value(scalar) for scalar in array]
     return values
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py(maps_as_pydicts="lossy")
+    except (ArithmeticError, LookupError, ValueError):
+        return Failure(Reason.DATETIME_RANGE)
 
 
 # Python values
@@ -300,7 +311,10 @@ def _python_values(array: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Convert a Python value from a decoder of Avro or Arrow to a value of the engine."""
+    """Convert a Python value from a decoder of Avro or Arrow to a value of the engine.
+
+    A record or array with something that no type can represent fails as a whole.
+    """
     match value:
         case None | bool() | str():
             return value
@@ -309,9 +323,11 @@ def plain(value: Any) -> Any:
         case float():
             return value if isfinite(value) else None if isnan(value) else Failure(Reason.OVERFLOW)
         case dict():
-            return {str(name): plain(inner) for name, inner in value.items()}
+            record = {str(name): plain(inner) for name, inner in value.items()}
+            return next((inner for inner in record.values() if isinstance(inner, Failure)), record)
         case list() | tuple():
-            return [plain(inner) for inner in value]
+            array = [plain(inner) for inner in value]
+            return next((inner for inner in array if isinstance(inner, Failure)), array)
         case bytes() | bytearray() | memoryview():
             return _text_of(bytes(value))
         case datetime():
