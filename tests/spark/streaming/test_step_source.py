@@ -270,7 +270,8 @@ def test_a_folder_that_was_restored_in_parts_is_noticed(tmp_path: Path) -> None:
         run.output.commit()
         spark.take_batch()
     older = Spark(run.folder)
-    with pytest.raises(StepsLost, match=r"step 0 is not in .*Spark's checkpoint is older"):
+    older.offsets, older.commits = [{"steps": 1, "journal": "j"}], 1
+    with pytest.raises(StepsLost, match=r"step 1 is not in .*Spark's checkpoint is older"):
         older.take_batch()
     ahead = Spark(run.folder)
     ahead.offsets, ahead.commits = [{"steps": 5, "journal": "j"}], 1
@@ -279,6 +280,20 @@ def test_a_folder_that_was_restored_in_parts_is_noticed(tmp_path: Path) -> None:
     run.folder.note(StepState("run", "another", 9))
     with pytest.raises(StepsLost, match="their journal was replaced"):
         spark.take_batch()
+
+
+def test_a_checkpoint_whose_offsets_were_deleted_is_refused_while_its_first_step_is_still_there(tmp_path: Path) -> None:
+    """Batches would be numbered from 0 again, and Delta leaves out numbers that it has seen."""
+    run = Run(tmp_path)
+    spark = Spark(run.folder)
+    run.write(1)
+    run.output.commit()
+    spark.take_batch()
+    ended(run)
+    assert not spark.take_batch()
+    assert run.folder.steps() == [0]
+    with pytest.raises(StepsLost, match=r"Spark has written 1 steps of .*, and its checkpoint has no offsets"):
+        Spark(run.folder).take_batch()
 
 
 def test_a_step_of_an_earlier_query_gets_the_columns_of_the_stream(tmp_path: Path) -> None:

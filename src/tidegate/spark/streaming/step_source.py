@@ -272,7 +272,18 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pause_s = _FIRST_PAUSE_S
 
     def initialOffset(self) -> Offset:
-        """Return the offset before the first step."""
+        """Return the offset before the first step; Spark asks for it only if it has logged no offset.
+
+        Raises:
+            StepsLost: Spark has written steps before, so its log was deleted.
+        """
+        taken = self._folder.taken()
+        if taken:
+            # Spark would number its batches from 0 again, and a sink leaves out the numbers that it has seen.
+            raise StepsLost(
+                f"Spark has written {taken} steps of {self._folder.path}, and its checkpoint has no offsets; they were "
+                "deleted: restore the checkpoint as a whole, or choose another checkpointLocation"
+            )
         return {"steps": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
