@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import ValidationError
 
-from tidegate.connectors.model.section import Form, Public, Secrecy, Secret, SecretOptions, SecretUrl, Section
+from tidegate.connectors.model.section import Public, Secrecy, Secret, SecretOptions, SecretUrl, Section, TextPattern
 
 
 class Declared(Section):
@@ -40,8 +40,8 @@ def test_text_that_does_not_say_whether_it_is_secret_is_refused_where_it_is_decl
 
 def test_text_of_another_form_is_refused_in_words_and_editors_have_the_pattern() -> None:
     class Formed(Section):
-        name: Annotated[Public, Form("^[a-z]+$", "small letters")]
-        other: Annotated[Public | None, Form("^[a-z]+$", "small letters")] = None
+        name: Annotated[Public, TextPattern("^[a-z]+$", "small letters")]
+        other: Annotated[Public | None, TextPattern("^[a-z]+$", "small letters")] = None
 
     assert Formed(name="abc").other is None
     for wrong in ("A", "a\n", ""):

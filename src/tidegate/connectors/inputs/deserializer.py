@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tidegate.connectors.inputs.protobuf import SUFFIXES, ProtobufDeserializer, protobuf_deserializer
 from tidegate.connectors.model.errors import InputError
-from tidegate.connectors.model.section import Form, Public
+from tidegate.connectors.model.section import Public, TextPattern
 
 
 @functools.cache
@@ -46,7 +46,7 @@ CUSTOM = "custom"
 PROTOBUF = "protobuf"
 DeserializerName = Annotated[
     Public | None,
-    Form(r"^.+:[A-Za-z_][\w.]*$", "FILE.py:NAME, MODULE:NAME, or FILE:MESSAGE for the format protobuf"),
+    TextPattern(r"^.+:[A-Za-z_][\w.]*$", "FILE.py:NAME, MODULE:NAME, or FILE:MESSAGE for the format protobuf"),
     Field(
         description="for the format custom: `FILE.py:NAME` (relative to the job file) or `MODULE:NAME`, a function "
         "that takes the bytes of a body and returns its rows, or a class with such a method `deserialize`; for the "

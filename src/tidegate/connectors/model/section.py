@@ -38,7 +38,7 @@ SecretUrl = Annotated[str, Secrecy.URL]
 
 
 @dataclass(frozen=True)
-class Form:
+class TextPattern:
     """What a text must look like: a pattern, which editors get, and the same in words, for the message of an error."""
 
     pattern: str

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 from tidegate.connectors.inputs.kinds import INPUTS, InputLimits, InputSection
 from tidegate.connectors.inputs.protobuf import SUFFIXES
 from tidegate.connectors.model.errors import JobError
-from tidegate.connectors.model.section import Form, Public, Section
+from tidegate.connectors.model.section import Public, Section, TextPattern
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputSection
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, AnyFunction, FunctionDefinition
@@ -110,7 +110,7 @@ class ExplanationsDefinition(Section):
     share: float = Field(default=1, gt=0, le=1, description="how much of them, chosen by partition and sequence number")
 
 
-_NAME = Form(
+_NAME = TextPattern(
     r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
     "1 to 128 letters, digits, '-', '_' and '.', of which the first is a letter or a digit",
 )

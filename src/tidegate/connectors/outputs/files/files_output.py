@@ -30,11 +30,11 @@ from tidegate.connectors.outputs.files.parts import (
     OWN_FOLDER,
     CommittedFiles,
     FolderPart,
-    Move,
     NewPart,
     PartCommitter,
     PartEncoder,
     PartWriter,
+    Rename,
     content_of,
     rejected_rows,
     written_parts,
@@ -277,7 +277,7 @@ class FilesOfResults:
         due = {part.folder for part in parts} if everything else self._due(parts)
         pending: list[FolderPart] = []
         files: list[NewPart] = []
-        moves: list[Move] = []
+        moves: list[Rename] = []
         for folder in dict.fromkeys(part.folder for part in parts):
             waiting: list[FolderPart] = []
             for part in [one for one in parts if one.folder == folder]:
@@ -341,9 +341,9 @@ class FilesOfResults:
             files.append(NewPart(replace(described, whole=True), file))
         return files
 
-    def _move(self, part: FolderPart) -> Move:
+    def _move(self, part: FolderPart) -> Rename:
         folder = f"{part.folder.strip('/')}/" if part.folder.strip("/") else ""
-        return Move(part.name, f"{folder}{part.label}{self._suffix}")
+        return Rename(part.name, f"{folder}{part.label}{self._suffix}")
 
     # The rest of `Output` ---------------------------------------------------------------------------------------------
 

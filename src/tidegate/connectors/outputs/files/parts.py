@@ -233,7 +233,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Rename:
     """A part that becomes a result: its present name and the one that readers see."""
 
     name: str
@@ -256,7 +256,7 @@ class CommittedFiles:
     rows: int = 0
     dropped: int = 0
     pending: tuple[FolderPart, ...] = ()
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Rename, ...] = ()
     attempt: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -274,7 +274,7 @@ class PartCommitter:
         self._identity = identity
         self._version = ""
         self._unsure: str | None = None
-        self._unfinished: tuple[Move, ...] = ()
+        self._unfinished: tuple[Rename, ...] = ()
         self.state: CommittedFiles | None = None
 
     def read(self) -> StoredMark | None:
@@ -360,7 +360,7 @@ class PartCommitter:
             if version != _VERSION:
                 raise OutputError(f"{self.mark_location.marks} is of version {version}; this Tidegate reads {_VERSION}")
             pending = tuple(FolderPart(**part) for part in fields.pop("pending"))
-            moves = tuple(Move(**move) for move in fields.pop("moves"))
+            moves = tuple(Rename(**move) for move in fields.pop("moves"))
             return CommittedFiles(**fields, pending=pending, moves=moves)
         except (ValueError, KeyError, TypeError) as error:
             raise OutputError(f"{self.mark_location.marks} is damaged ({error}); restore it from a backup") from error

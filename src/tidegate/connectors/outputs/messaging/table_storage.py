@@ -35,7 +35,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.model.section import Form, Public, Secret
+from tidegate.connectors.model.section import Public, Secret, TextPattern
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.arrow_tables import named_columns
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
@@ -310,7 +310,7 @@ _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3})", re.MULTILINE)
 _REFUSAL = re.compile(rb"<(?:m:)?code>(\w+)</(?:m:)?code>\s*<(?:m:)?message[^>]*>([^<\r\n]*)", re.IGNORECASE)
 _ERROR = re.compile(rb"\{.*\}", re.DOTALL)
 _PLACE = re.compile(r"^(\d+):")
-_TABLE_NAME = Form(r"^[A-Za-z][A-Za-z0-9]{2,62}$", "3 to 63 letters and digits, of which the first is a letter")
+_TABLE_NAME = TextPattern(r"^[A-Za-z][A-Za-z0-9]{2,62}$", "3 to 63 letters and digits, of which the first is a letter")
 
 
 @OUTPUTS.register

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from tidegate.blobs.object_store import without_secrets
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.model.section import Form, Public, SecretOptions, SecretUrl
+from tidegate.connectors.model.section import Public, SecretOptions, SecretUrl, TextPattern
 from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS
 from tidegate.connectors.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.connectors.outputs.output import (
@@ -39,7 +39,7 @@ _TABLE_PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
 }
 _USER = re.compile(r"//[^/@\s]*@")
-_TABLE_NAME = Form(r"^[A-Za-z0-9_.-]+\.[A-Za-z0-9_-]+$", "namespace.table, both of letters, digits, '_' and '-'")
+_TABLE_NAME = TextPattern(r"^[A-Za-z0-9_.-]+\.[A-Za-z0-9_-]+$", "namespace.table, both of letters, digits, '_' and '-'")
 
 Result = TypeVar("Result")
 

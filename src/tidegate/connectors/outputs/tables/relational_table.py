@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tidegate import outbound
 from tidegate.connectors.model.errors import OutputError
-from tidegate.connectors.model.section import Form
+from tidegate.connectors.model.section import TextPattern
 from tidegate.connectors.outputs.column_types import Database, column_type
 from tidegate.connectors.outputs.output import (
     Identity,
@@ -39,7 +39,7 @@ PLACE_COLUMN, TIME_COLUMN = "tidegate_row", "tidegate_time"
 """The columns of a staging table beside those of the rows: the place of a row in the step, and its time in ticks."""
 
 _ALL_ROWS = 1 << 62
-TABLE_NAME = Form(
+TABLE_NAME = TextPattern(
     r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
     "a name, or two with a point between them, each of letters, digits, '_' and '$', of which the first is no digit",
 )

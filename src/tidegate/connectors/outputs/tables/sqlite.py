@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tidegate.connectors.model.section import Form, Public
+from tidegate.connectors.model.section import Public, TextPattern
 from tidegate.connectors.outputs import values
 from tidegate.connectors.outputs.column_types import Database
 from tidegate.connectors.outputs.files.file_location import FINAL_ERRORS
@@ -36,7 +36,7 @@ _KINDS = {
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: DUPLICATE_KEY,
 }
 _PARAMETER = re.compile("%%|%s")
-_TABLE_NAME = Form(r"^[A-Za-z_][A-Za-z0-9_$]*$", "letters, digits, '_' and '$', of which the first is no digit")
+_TABLE_NAME = TextPattern(r"^[A-Za-z_][A-Za-z0-9_$]*$", "letters, digits, '_' and '$', of which the first is no digit")
 _GENERATED = (2, 3)  # PRAGMA table_xinfo, column hidden
 
 
