@@ -107,7 +107,7 @@ def test_names_are_those_of_the_job() -> None:
     ]
     assert messages("WITH tolls AS (SELECT x FROM tolls) SELECT x FROM tolls", inputs=["tolls"]) == [
         "the step tolls has the name of an input",
-        "the step tolls is defined later",
+        "the step tolls reads itself",
     ]
     assert messages("CREATE TABLE t (a bigint) SELECT x FROM tolls", inputs=["tolls"]) == [
         "CREATE TABLE declares an input, and there is no input t"

@@ -85,11 +85,11 @@ class _Script:
             self._report.error(self._end, "there is no SELECT that writes an output", "SELECT * INTO output FROM input")
         for table in self._script.tables:
             self._table(table)
-        names = [definition.name for definition in self._script.steps]
+        names = [definition.name.text.lower() for definition in self._script.steps]
         for index, definition in enumerate(self._script.steps):
-            self._context.later_steps = frozenset(name.text.lower() for name in names[index:])
+            self._context.this_step, self._context.later_steps = names[index], frozenset(names[index + 1 :])
             self._step(definition)
-        self._context.later_steps = frozenset()
+        self._context.this_step = None
         for query in self._script.queries:
             self._query(query)
         note_unread_steps(self._report, self._script)

@@ -113,7 +113,8 @@ class Context:
         tables: the columns of CREATE TABLE, by name in lower case.
         steps: the steps above, by name in lower case, as written and lowered; None for one that failed to compile.
         mentions: of stream inputs in FROM, and whether TIMESTAMP BY had OVER there.
-        later_steps: the names of this step and those below it, in lower case.
+        this_step: the name of the step that is being lowered, in lower case; None for a query.
+        later_steps: the names of the steps below it, in lower case.
         carries_partition: whether a step is being lowered that is read with PARTITION BY PartitionId.
     """
 
@@ -127,6 +128,7 @@ class Context:
     tables: dict[str, tuple[DeclaredColumn, ...]] = field(default_factory=dict)
     steps: dict[str, tuple[str, Lowered | None]] = field(default_factory=dict)
     mentions: list[tuple[Span, str, bool]] = field(default_factory=list)
+    this_step: str | None = None
     later_steps: frozenset[str] = frozenset()
     carries_partition: bool = False
 

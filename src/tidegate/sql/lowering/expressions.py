@@ -475,10 +475,13 @@ class ExpressionLowerer:
         if len(node.name) > 1 and self.catalog.has(last.lower()):
             message = f"a built-in function takes no prefix: {name}"
             return self.null(node, message, f"write {self.catalog.spelling(last)}", span)
-        hint = did_you_mean(name, known)
+        # Of short names even unrelated ones are alike: foo is as near to FLOOR as cnt is to COUNT.
+        likeness = 0.7 if len(last) > 3 else 0.8
+        near = nearest(name, known, likeness)
+        hint = f"did you mean {near}?" if near else None
         if hint is None and "." not in name and (registered := self.context.functions):
             hint = did_you_mean(f"udf.{name}", registered)
-        if hint is None and (near := nearest(key.rsplit(".", 1)[-1], known)):
+        if hint is None and (near := nearest(key.rsplit(".", 1)[-1], known, likeness)):
             hint = f"the nearest there is: {near}"
         return self.null(node, f"there is no function {name}", hint, span)
 

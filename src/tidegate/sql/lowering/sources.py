@@ -165,6 +165,9 @@ class FromLowerer:
     def _input_name(self, word: syntax.Word) -> str:
         """Return the input's name as the job spells it."""
         known = self._context.inputs
+        if word.text.lower() == self._context.this_step:
+            self._report.error(word.span, f"the step {word.text} reads itself", "a step may only use steps above it")
+            return word.text
         if word.text.lower() in self._context.later_steps:
             self._report.error(
                 word.span, f"the step {word.text} is defined later", "a step may only use steps above it"

@@ -19,6 +19,7 @@ from tidegate.sql.plan.catalog import Catalog
 
 # A bare word after a value or a source is its alias, unless it begins the next clause.
 _NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE, *STATEMENTS}
+_WRITE_ON = "write ON a.key = b.key, and between two streams AND DATEDIFF(…)"
 
 
 class Parser(MatchParser):
@@ -251,6 +252,10 @@ class Parser(MatchParser):
                 token = self.advance()
                 return Word(token.text, Span(token.start, token.end), True)
             return self.name("a name after AS")
+        if self.at("USING") and self.following.text == "(":
+            raise self.fault("USING is not part of this language", _WRITE_ON)
+        if self.at("NATURAL") and self.following.upper in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL"):
+            raise self.fault("NATURAL JOIN is not part of this language", _WRITE_ON)
         if self.token.is_quoted or (self.token.kind is TokenKind.WORD and self.token.upper not in _NOT_AN_ALIAS):
             return self.name("a name")
         return None

@@ -23,6 +23,8 @@ INSTEAD = {
     "ucase": "UPPER(text)",
     "ceil": "CEILING(number)",
     "mean": "AVG(number)",
+    "average": "AVG(number)",
+    "cnt": "COUNT(*)",
     "anomalydetection": "AnomalyDetection_ChangePoint(value, confidence, history), which replaced it",
     "first": "TopOne() OVER (ORDER BY …)",
     "first_value": "TopOne() OVER (ORDER BY …)",
