@@ -83,7 +83,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/config/model_definitions",
         "job/functions/row_model",
     ),
-    "tests/job/functions/test_javascript.py": ("engine/expressions/registered",),
     "tests/engine/functions/test_geography.py": ("engine/functions/geometries",),
     "tests/engine/test_cases.py": (
         "engine/windows/kinds/panes",

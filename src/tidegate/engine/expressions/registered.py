@@ -120,10 +120,25 @@ def caller(name: str) -> Callable[..., Any]:
             return Failure(Reason.FUNCTION_FAILED)
         if is_value(value):
             return value
+        note(name, _refused(value))
         counted.failed += 1
         return Failure(Reason.FUNCTION_FAILED)
 
     return call
+
+
+def _refused(value: Any) -> TypeError:
+    """Return what is wrong with something that a function returned, which is not a value."""
+    kind = type(value)
+    if kind is str:
+        shown = "text with half of a surrogate pair"
+    elif kind in (int, float):
+        shown = f"{kind.__name__} out of range, or not a number"
+    elif kind in (dict, list):
+        shown = f"a {kind.__name__} with something else inside, or nested too deeply"
+    else:
+        shown = f"an object of type {kind.__name__}"
+    return TypeError(f"it returned {shown}, expected None, bool, int, float, str, or dict or list of them")
 
 
 def columnar(name: str) -> Callable[..., Any] | None:
@@ -215,6 +230,7 @@ class Accumulator:
             return Failure(Reason.FUNCTION_FAILED)
         if is_value(value):
             return value
+        note("compute_result", _refused(value))
         counted.failed += 1
         return Failure(Reason.FUNCTION_FAILED)
 

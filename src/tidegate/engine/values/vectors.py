@@ -410,22 +410,30 @@ _KIND_OF_TYPE: dict[type, Kind] = {
 }
 
 
+_DEEPEST = 128  # as of scripts (`harness.js`)
+
+
 def kind_of(value: Any) -> Kind:
     """Return the kind of a Python object as `Vector.to_list` gives them."""
     return _KIND_OF_TYPE[type(value)]
 
 
-def is_value(value: Any) -> bool:
-    """Return whether a Python object is a value all through."""
-    if isinstance(value, dict):
-        return all(isinstance(name, str) and is_value(inner) for name, inner in value.items())
-    if isinstance(value, list):
-        return all(map(is_value, value))
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    if type(value) is float:
-        return isfinite(value)
-    return type(value) in _KIND_OF_TYPE
+def is_value(value: Any, depth: int = _DEEPEST) -> bool:
+    """Return whether a Python object is a value all through, nested at most so deeply."""
+    match value:
+        case dict() if type(value) is dict:
+            names_fit = all(type(name) is str and is_value(name) for name in value)
+            return depth > 0 and names_fit and all(is_value(inner, depth - 1) for inner in value.values())
+        case list() if type(value) is list:
+            return depth > 0 and all(is_value(inner, depth - 1) for inner in value)
+        case int() if type(value) is int:
+            return -(2**63) <= value < 2**63
+        case float() if type(value) is float:
+            return isfinite(value)
+        case str() if type(value) is str:
+            return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+        case _:
+            return type(value) in _KIND_OF_TYPE
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
