@@ -251,6 +251,18 @@ def test_the_transformation(api: Api, job: Any) -> None:
     assert api.ok("PUT", path, {"properties": {"query": QUERY}})["properties"]["query"] == QUERY
     assert api.call("PATCH", f"{JOB}/transformations/other", {}).status == 404
     assert api.call("GET", f"{JOB}/transformations/other").status == 404
+    refused = api.call("PUT", f"{JOB}/transformations/other", {"properties": {"query": "SELECT 2 AS a FROM tolls"}})
+    assert (refused.status, refused.code) == (400, "BadRequest")
+    assert "'main'" in refused.json["error"]["message"]
+    assert api.ok("GET", path)["properties"]["query"] == QUERY
+
+
+def test_units_alone_name_no_transformation(api: Api) -> None:
+    path = f"{JOB}-of-units"
+    api.ok("PUT", path, {"properties": {"streamingUnits": 6}})
+    api.ok("PUT", f"{path}/transformations/main", {"properties": {"query": "SELECT 2 AS a FROM tolls"}})
+    assert api.ok("GET", f"{path}?$expand=transformation")["properties"]["transformation"]["name"] == "main"
+    api.ok("DELETE", path)
 
 
 def test_secrets_are_written_and_never_read(api: Api, job: Any, launcher: FakeLauncher, arm_server: Server) -> None:

@@ -146,8 +146,15 @@ class JobParts:
 
         def change(document: dict[str, Any]) -> Mapping[str, Any]:
             former = document.get("transformation", {})
-            if is_patch and former.get("name", "").lower() != name.lower():
+            is_another = former.get("name", "").lower() != name.lower()
+            if is_patch and is_another:
                 raise resource_not_found(f"{KIND}/transformations", name, request.group)
+            if is_another and former.get("properties", {}).get("query"):
+                raise bad_request(
+                    f"the transformation '{name}' cannot be created: a streaming job has one, and this one has "
+                    f"'{former['name']}', which a PUT or PATCH of that name changes",
+                    target="transformation",
+                )
             return {**document, "transformation": read_transformation(name, request.body, former, is_patch=is_patch)}
 
         job = self._store.edit(request, change)
