@@ -311,7 +311,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/portal/pages/test_explorer.py": (
         "portal/application",
         "portal/events/sending",
-        "portal/web/handling",
     ),
     "tests/portal/web/test_sessions.py": ("portal/pages/sign_in",),
     "tests/service/workbench/test_questions.py": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
@@ -57,17 +58,18 @@ def test_only_an_owner_has_the_keys_of_the_root_policy(client: Client, away: Cli
     away.sign_in(key, "boss")
     root = "/namespace/policies/RootManageSharedAccessKey"
     away.page("/namespace")
-    for path in (f"{root}/keys", f"{root}/regenerate", f"{root}/delete", root):
-        assert away.post(path, {"which": "primary", "Listen": True}).status == 403, path
+    regenerated = (f"{root}/regenerate", {"which": "primary"})
+    for path, body in ((f"{root}/keys", {}), regenerated, (f"{root}/delete", {}), (root, {"Listen": True})):
+        assert away.post(path, body).status == 403, path
     assert keys_of(away, "/namespace/policies/boss")[0] == key
 
 
-@pytest.mark.parametrize("path", ["keys", "regenerate"])
-def test_a_signature_of_the_root_key_gets_no_key(client: Client, away: Client, server: Server, path: str) -> None:
+@pytest.mark.parametrize(("path", "body"), [("keys", {}), ("regenerate", {"which": "secondary"})])
+def test_a_signature_of_the_root_key_gets_no_key(away: Client, server: Server, path: str, body: Any) -> None:
     """A signature ends within the hour, and a key that it got would not."""
     root = server.namespace.access.rule_table.root_rule
     token = sign("http://hub.example:5300/", root.name, root.primary_key, int(time.time()) + 60)
-    answer = away.post(f"/namespace/policies/{root.name}/{path}", {"which": "secondary"}, Authorization=token)
+    answer = away.post(f"/namespace/policies/{root.name}/{path}", body, Authorization=token)
     assert answer.status == 403
     assert server.namespace.access.rule_table.root_rule == root
 
@@ -88,10 +90,13 @@ def test_throughput_units_are_set_and_checked(client: Client) -> None:
         assert client.post("/namespace/limits", {"throughputUnits": 2, "autoInflateTo": 4}).status == 200
         shown = client.get("/namespace.json")
         assert (shown["throughputUnits"], shown["autoInflateTo"], shown["unitsNow"]) == (2, 4, 2)
-        for wrong in ({"throughputUnits": 0}, {"autoInflateTo": 3}, {"throughputUnits": 5, "autoInflateTo": 4}):
+        for wrong in ({"throughputUnits": 0}, {"autoInflateTo": 1}, {"throughputUnits": 5}, {"throughputUnits": None}):
             assert client.post("/namespace/limits", wrong).status == 400
+        assert client.post("/namespace/limits", {"throughputUnits": 3}).status == 200
+        shown = client.get("/namespace.json")
+        assert (shown["throughputUnits"], shown["autoInflateTo"]) == (3, 4)
     finally:
-        client.post("/namespace/limits", {})
+        client.post("/namespace/limits", {"throughputUnits": None, "autoInflateTo": None})
     assert client.get("/namespace.json")["throughputUnits"] is None
 
 

@@ -101,6 +101,10 @@ def with_query(query: str) -> Change:
     return change
 
 
+ORDERING_FIELDS = ("lateArrivalToleranceS", "outOfOrderToleranceS", "action")
+"""What a form says of event ordering."""
+
+
 def ordering_of(body: Any) -> dict[str, Any]:
     """Return the event-ordering settings that a form names. Raises ArgumentError."""
     late = _seconds(body, "lateArrivalToleranceS", _LONGEST_LATE_S, or_for_ever=True)
@@ -138,6 +142,10 @@ def with_tags(tags: Mapping[str, str]) -> Change:
     return lambda document: replace(document, arm={**document.arm, "tags": dict(tags)})
 
 
+NEW_JOB_FIELDS = ("inputName", "inputHub", "outputName", "outputHub", "outputPath")
+"""What a form says of the first input and output of a new job."""
+
+
 def new_definition(body: Any, connection_string: Callable[[str], str]) -> JobDocument:
     """Return the document of a new job. What is not a hub or a file is added on the job's page.
 
@@ -149,8 +157,7 @@ def new_definition(body: Any, connection_string: Callable[[str], str]) -> JobDoc
     Raises:
         ArgumentError: the path is relative, or the output is both a hub and a file.
     """
-    names = ("inputName", "inputHub", "outputName", "outputHub", "outputPath")
-    fields = {name: text_of(body, name).strip() for name in names}
+    fields = {name: text_of(body, name).strip() for name in NEW_JOB_FIELDS}
     path, query = fields["outputPath"], text_of(body, "query")
     if path and fields["outputHub"]:
         raise ArgumentError("choose an event hub for the results, or the path of a file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,8 @@ from tidegate.hub.config import EventHubConfig
 from tidegate.hub.errors import ArgumentError, HubError, NotFound
 from tidegate.hub.partition import Partition
 from tidegate.portal.jobs.changes import (
+    NEW_JOB_FIELDS,
+    ORDERING_FIELDS,
     SAMPLE_INPUT,
     SAMPLE_JOB,
     SAMPLE_OUTPUT,
@@ -71,18 +73,18 @@ class JobPages:
         return [
             self._data("/jobs/words.json", self._words),
             *self._page("/jobs/new", "job_new.html", self._new),
-            self._action("/jobs", self._create, owner),
+            self._action("/jobs", self._create, owner, ("name", "query", *NEW_JOB_FIELDS)),
             self._action("/samples/job", self._start_sample, owner),
-            self._action(f"{JOB}/start", self._start, contributor),
+            self._action(f"{JOB}/start", self._start, contributor, ("mode", "time")),
             self._action(f"{JOB}/stop", self._stop, contributor),
-            self._action(f"{JOB}/delete", self._delete, owner),
-            self._action(f"{JOB}/clone", self._clone, owner),
-            self._action(f"{JOB}/query", self._set_query, contributor),
-            self._action(f"{JOB}/ordering", self._set_ordering, contributor),
-            self._action(f"{JOB}/tags", self._set_tags, contributor),
-            self._action(f"{JOB}/compile", self._compile, reader),
-            self._action(f"{JOB}/test", self._test, contributor),
-            self._action(f"{JOB}/tune", self._tune, reader),
+            self._action(f"{JOB}/delete", self._delete, owner, ("confirm",)),
+            self._action(f"{JOB}/clone", self._clone, owner, ("name",)),
+            self._action(f"{JOB}/query", self._set_query, contributor, ("query", "etag")),
+            self._action(f"{JOB}/ordering", self._set_ordering, contributor, (*ORDERING_FIELDS, "etag")),
+            self._action(f"{JOB}/tags", self._set_tags, contributor, ("tags",)),
+            self._action(f"{JOB}/compile", self._compile, reader, ("query",)),
+            self._action(f"{JOB}/test", self._test, contributor, ("query", "uploaded", "events")),
+            self._action(f"{JOB}/tune", self._tune, reader, ORDERING_FIELDS),
             *self._sections.routes(),
             self._data(f"{JOB}/state.json", self._state),
             self._data(f"{JOB}/metrics.json", self._metrics),
@@ -123,8 +125,8 @@ class JobPages:
     def _data(self, path: str, load: Load) -> BaseRoute:
         return self._desk.data(path, served(load))
 
-    def _action(self, path: str, act: Act, needed: VisitorRole) -> BaseRoute:
-        return self._desk.action(path, served(act), needed)
+    def _action(self, path: str, act: Act, needed: VisitorRole, fields: Collection[str] = ()) -> BaseRoute:
+        return self._desk.action(path, served(act), needed, fields)
 
     def _job(self, request: Request) -> JobResource:
         return self._jobs.show(request.path_params["job"])

@@ -88,10 +88,10 @@ class SectionRoutes:
             desk.data("/jobs/kinds.json", served(self._kinds)),
             desk.data("/jobs/{job}/inputs/{name}/sample.json", served(self._input_sample)),
             desk.data("/jobs/{job}/outputs/{name}/sample.json", served(self._output_sample)),
-            desk.action("/jobs/{job}/functions/{name}/try", served(self._try), VisitorRole.CONTRIBUTOR),
-            desk.action(f"{_PATH}/delete", served(self._remove), VisitorRole.OWNER),
-            desk.action(f"{_PATH}/test", served(self._test), VisitorRole.OWNER),
-            desk.action(_PATH, served(self._put), VisitorRole.OWNER),
+            desk.action("/jobs/{job}/functions/{name}/try", served(self._try), VisitorRole.CONTRIBUTOR, ("arguments",)),
+            desk.action(f"{_PATH}/delete", served(self._remove), VisitorRole.OWNER, ("etag",)),
+            desk.action(f"{_PATH}/test", served(self._test), VisitorRole.OWNER, ("settings", "hub")),
+            desk.action(_PATH, served(self._put), VisitorRole.OWNER, ("settings", "hub", "etag")),
         ]
 
     # -- changing

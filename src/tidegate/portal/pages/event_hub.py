@@ -50,10 +50,10 @@ class EventHubPages:
         desk, manager = self._desk, VisitorRole.MANAGER
         return [
             desk.data(f"{HUB}/throughput.json", self._chart),
-            desk.action("/eventhubs", self._create, manager),
-            desk.action(f"{HUB}/update", self._update, manager),
-            desk.action(f"{HUB}/delete", self._delete, manager),
-            desk.action(f"{HUB}/consumergroups", self._create_group, manager),
+            desk.action("/eventhubs", self._create, manager, None),
+            desk.action(f"{HUB}/update", self._update, manager, None),
+            desk.action(f"{HUB}/delete", self._delete, manager, ("confirm",)),
+            desk.action(f"{HUB}/consumergroups", self._create_group, manager, ("name", "userMetadata")),
             desk.action(f"{HUB}/consumergroups/{{group}}/delete", self._delete_group, manager),
             desk.action(f"{HUB}/connection-string", self._connection_string, VisitorRole.READER),
             *desk.page(HUB, "event_hub.html", self._show),

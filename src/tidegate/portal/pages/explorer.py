@@ -55,6 +55,8 @@ PREVIEWS = 3
 SAMPLE_HUB = "tolls"
 SAMPLE_EVENTS, SAMPLE_RATE, SAMPLE_S = 200, 10.0, 3600.0
 """How many sample events a first visitor gets at once, and how many a second for how long."""
+_COMPOSED = ("body", "contentType", "partitionKey", "partition", "properties", "repeat")
+"""What a request says of the events to send."""
 _NEWEST = "newest"
 _MAX_SECONDS = 86_400.0
 
@@ -99,10 +101,10 @@ class ExplorerPages:
             desk.download(f"{HUB}/events/{{partition}}/{{number:int}}/body", self._body),
             desk.data(f"{HUB}/events/{{partition}}/{{number:int}}.json", self._event),
             desk.data(f"{HUB}/events/{{partition}}/{{number:int}}/decoded.json", self._decoded),
-            desk.action(f"{HUB}/preview", self._preview, VisitorRole.READER),
-            desk.action(f"{HUB}/send", self._send, sender),
+            desk.action(f"{HUB}/preview", self._preview, VisitorRole.READER, _COMPOSED),
+            desk.action(f"{HUB}/send", self._send, sender, _COMPOSED),
             desk.data(f"{HUB}/generators.json", self._list_generators),
-            desk.action(f"{HUB}/generators", self._start_generator, sender),
+            desk.action(f"{HUB}/generators", self._start_generator, sender, (*_COMPOSED, "rate", "seconds")),
             desk.action(f"{HUB}/generators/{{number:int}}/stop", self._stop_generator, sender),
             *desk.page(f"{HUB}/explorer", "explorer.html", self._show),
         ]

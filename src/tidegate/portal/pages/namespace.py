@@ -18,6 +18,7 @@ from tidegate.portal.web.sessions import Forbidden, Visitor, VisitorRole
 
 _LEVELS = ("/namespace", "/eventhubs/{hub}")
 _KEYS = ("primary", "secondary")
+_RIGHTS = tuple(right.value for right in Right)
 
 
 def policy_rows(namespace: Namespace, level: str = NAMESPACE_LEVEL) -> list[dict[str, Any]]:
@@ -58,22 +59,22 @@ class NamespacePages:
         """Return the routes."""
         desk, manager = self._desk, VisitorRole.MANAGER
         of_levels = [
-            desk.action(f"{level}/policies{path}", act, manager)
+            desk.action(f"{level}/policies{path}", act, manager, fields)
             for level in _LEVELS
-            for path, act in (
-                ("/{policy}/keys", self._keys),
-                ("/{policy}/regenerate", self._regenerate),
-                ("/{policy}/delete", self._delete),
-                ("/{policy}", self._set_rights),
-                ("", self._create),
+            for path, act, fields in (
+                ("/{policy}/keys", self._keys, ()),
+                ("/{policy}/regenerate", self._regenerate, ("which",)),
+                ("/{policy}/delete", self._delete, ()),
+                ("/{policy}", self._set_rights, _RIGHTS),
+                ("", self._create, ("name", *_RIGHTS)),
             )
         ]
         return [
             *of_levels,
-            desk.action("/eventhubs/{hub}/publishers/revoke", self._revoke, manager),
-            desk.action("/eventhubs/{hub}/publishers/restore", self._restore, manager),
-            desk.action("/namespace/limits", self._set_limits, manager),
-            *([] if self._tags is None else [desk.action("/namespace/tags", self._set_tags, manager)]),
+            desk.action("/eventhubs/{hub}/publishers/revoke", self._revoke, manager, ("publisher",)),
+            desk.action("/eventhubs/{hub}/publishers/restore", self._restore, manager, ("publisher",)),
+            desk.action("/namespace/limits", self._set_limits, manager, ("throughputUnits", "autoInflateTo")),
+            *([] if self._tags is None else [desk.action("/namespace/tags", self._set_tags, manager, ("tags",))]),
             *desk.page("/namespace", "namespace.html", self._show),
         ]
 
@@ -170,7 +171,9 @@ class NamespacePages:
         await run_in_threadpool(self._tags.set_namespace_tags, tags_of(body))
 
     async def _set_limits(self, request: Request, visitor: Visitor, body: Any) -> None:
-        units, most = (_units(body, name) for name in ("throughputUnits", "autoInflateTo"))
+        now = self._namespace.limits
+        units = _units(body, "throughputUnits", now.throughput_units)
+        most = _units(body, "autoInflateTo", now.auto_inflate_to)
         if most is not None and (units is None or most < units):
             raise ArgumentError("autoInflateTo: expected at least as many units as throughputUnits, which must be set")
         limits = {"throughput_units": units, "auto_inflate_to": most}
@@ -185,10 +188,11 @@ def _rights(body: Any) -> list[Right]:
     return list(Right) if Right.MANAGE in rights else rights
 
 
-def _units(body: Any, name: str) -> int | None:
-    value = body.get(name) if isinstance(body, dict) else None
+def _units(body: Mapping[str, Any], name: str, now: int | None) -> int | None:
+    """Return the units that a form names: null for no limit, and what they are if it leaves them out."""
+    value = body.get(name, now)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THROUGHPUT_UNITS:
-        raise ArgumentError(f"{name}: expected 1 to {MAX_THROUGHPUT_UNITS}, or nothing for no limit")
+        raise ArgumentError(f"{name}: expected 1 to {MAX_THROUGHPUT_UNITS}, or null for no limit")
     return value

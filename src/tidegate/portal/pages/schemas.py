@@ -33,10 +33,12 @@ class SchemaPages:
         """Return the routes."""
         desk, manager = self._desk, VisitorRole.MANAGER
         return [
-            desk.action("/schemas/groups", self._put_group, manager),
-            desk.action("/schemas/register", self._register, VisitorRole.CONTRIBUTOR),
-            desk.action("/schemas/level", self._set_level, manager),
-            desk.action("/schemas/delete", self._delete, manager),
+            desk.action("/schemas/groups", self._put_group, manager, ("name", "format", "compatibility")),
+            desk.action(
+                "/schemas/register", self._register, VisitorRole.CONTRIBUTOR, ("group", "subject", "format", "schema")
+            ),
+            desk.action("/schemas/level", self._set_level, manager, ("group", "subject", "compatibility")),
+            desk.action("/schemas/delete", self._delete, manager, ("group", "subject", "version")),
             *desk.page("/schemas", "schemas.html", self._show),
             *desk.page(_SUBJECT, "schema.html", self._show_subject),
         ]

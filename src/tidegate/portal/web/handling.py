@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -45,6 +45,8 @@ _LONGEST_TAG = {"name": 512, "value": 256}
 
 def tags_of(body: Any) -> dict[str, str]:
     """Return the tags of a request's body, lines of `name = value`, within Azure's limits. Raises ArgumentError."""
+    if not isinstance(body, dict) or "tags" not in body:
+        raise ArgumentError("tags: expected lines of name = value; an empty text removes all tags")
     found: dict[str, str] = {}
     for number, line in enumerate(text_of(body, "tags").splitlines(), 1):
         if not line.strip():
@@ -72,6 +74,16 @@ BODY_TIMEOUT_S = 60.0
 
 Load = Callable[[Request, Visitor], Awaitable[Mapping[str, Any]]]
 Act = Callable[[Request, Visitor, Any], Awaitable[Mapping[str, Any] | Response | None]]
+
+
+def _check_fields(body: Any, fields: Collection[str] | None) -> None:
+    """Raise ArgumentError unless a request's body is an object of these fields; None: of any."""
+    if not isinstance(body, dict):
+        raise ArgumentError("the request's body: expected a JSON object")
+    unknown = next((name for name in body if name not in fields), None) if fields is not None else None
+    if unknown is not None:
+        expected = ", ".join(fields or ()) or "none"
+        raise ArgumentError(f"{unknown[:80]}: there is no such field; the fields are: {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +121,16 @@ class Desk:
 
         return Route(path, self.guarded(show))
 
-    def action(self, path: str, act: Act, needed: VisitorRole, method: str = "POST") -> Route:
-        """Return the route of a change: JSON in, JSON out, only for pages of the portal and for a role."""
+    def action(self, path: str, act: Act, needed: VisitorRole, fields: Collection[str] | None = ()) -> Route:
+        """Return the route of a change: a JSON object in, JSON out, only for pages of the portal and for a role.
+
+        Args:
+            path: The path.
+            act: Makes the change.
+            needed: The least role that may.
+            fields: What the object may hold. Any other field is refused, as it is probably misspelled, and a change
+                without it is not the one that was meant. None: `act` checks that.
+        """
 
         async def change(request: Request, visitor: Visitor) -> Response:
             if not visitor.is_exempt:
@@ -124,12 +144,13 @@ class Desk:
                 body = json.loads(content) if content else {}
             except (ValueError, RecursionError):
                 raise ArgumentError("the request's body is not JSON") from None
+            _check_fields(body, fields)
             answer = await act(request, visitor, body)
             if isinstance(answer, Response):
                 return answer
             return json_answer({} if answer is None else answer)
 
-        return Route(path, self.guarded(change), methods=[method])
+        return Route(path, self.guarded(change), methods=["POST"])
 
     def download(self, path: str, act: Callable[[Request, Visitor], Awaitable[Response]]) -> Route:
         """Return the route of a file."""
