@@ -87,6 +87,16 @@ def test_each_file_counts_from_the_time_in_its_name(tmp_path: Path) -> None:
     assert counted(opened(tmp_path)) == [(0, 0), (10, 1), (20, 2)]
 
 
+def test_a_job_begins_with_every_table_there_is_however_new_its_file(tmp_path: Path) -> None:
+    for second, version in ((0, 1), (10, 2), (20, 3)):
+        put(tmp_path, second, version)
+    pattern = definition(tmp_path / "{date}" / "{time}.json", time_format="HH-mm-ss", settle_s=10_000)
+    references = References({"ref": pattern}, None)
+    assert counted(references) == [(0, 1), (10, 2), (20, 3)]
+    put(tmp_path, 30, 4)
+    assert not references.refresh(at(0))
+
+
 def test_a_table_that_comes_in_time_counts_from_its_time_and_a_late_one_from_what_is_still_to_come(
     tmp_path: Path,
 ) -> None:

@@ -273,12 +273,12 @@ class References:
             found = self._sources[name].find()
         except BlobError as error:
             raise _Away(f"reference data '{self._names[name]}': {error}") from error
-        changed = False
+        changed, is_first = False, not self._taken[name]
         in_order = sorted(found, key=lambda item: (_or(item[1], NO_TIME), item[0].modified, item[0].name))
         if self._sources[name].are_timed:
             known = self._same.union(one.blob for one in self._taken[name])
             for blob, at in in_order:
-                if blob not in known and self._is_complete(name, blob):
+                if blob not in known and (is_first or self._is_complete(name, blob)):
                     changed |= self._take(name, blob, _or(at, NO_TIME), not_before)
             return changed
         if len(in_order) > 1:
@@ -288,7 +288,7 @@ class References:
             )
         for blob, _ in in_order:
             latest = self._taken[name][-1] if self._taken[name] else None
-            if blob != self._latest.get(name, latest and latest.blob) and self._is_complete(name, blob):
+            if blob != self._latest.get(name, latest and latest.blob) and (is_first or self._is_complete(name, blob)):
                 at = NO_TIME if latest is None else blob.modified
                 if latest is not None and at < latest.time:
                     # It was replaced by a file that was modified earlier, such as a copy of a table before.
@@ -298,8 +298,11 @@ class References:
         return changed
 
     def _is_complete(self, name: str, blob: Blob) -> bool:
-        """Return whether a file can be taken in; a job does not wait for its first table, and looks again soon."""
-        if not self._taken[name] or self._sources[name].has_settled(blob):
+        """Return whether a file can be taken in; if not, look again soon.
+
+        A job does not wait for the tables that it begins with: rows would be joined to earlier ones meanwhile.
+        """
+        if self._sources[name].has_settled(blob):
             return True
         self._looked_at_s[name] = float("-inf")
         return False
