@@ -19,6 +19,7 @@ from tests.job.run.test_run import QUERY, outputs_of
 from tests.patience import PATIENCE_S, eventually
 from tests.service.launchers import FakeLauncher
 from tests.service.test_processes import document, endless
+from tests.spark.test_java import java_home
 from tidegate.service import JobDocument, Jobs, JobState, ServiceSettings, SharedSparkSettings
 from tidegate.spark import end_java
 
@@ -229,6 +230,19 @@ def test_spark_that_cannot_start_ends_the_job_with_the_reason(tmp_path: Path, mo
         assert "there is no Java: JAVA_HOME is not set, and PATH has no java; install Java 17" in str(failed.reason)
         assert failed.state is JobState.FAILED
         assert jobs.wait("may", {JobState.FAILED, JobState.STOPPED}, PATIENCE_S).state is JobState.STOPPED
+
+
+def test_spark_whose_java_is_killed_as_it_starts_makes_the_job_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system does it on a machine that is out of memory for a moment."""
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, "kill -9 $$")))
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("wants", placed(document(tmp_path / "wants"), "spark"))
+        jobs.start("wants")
+        waiting = jobs.wait("wants", {JobState.FAILED, JobState.STOPPED, JobState.DEGRADED}, PATIENCE_S)
+        assert "Java ended as it started, twice (killed by SIGKILL)" in str(waiting.reason)
+        assert waiting.state is JobState.DEGRADED
 
 
 class StandIn:

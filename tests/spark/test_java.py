@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark import SparkConf, SparkContext
 
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.spark import spark_context
@@ -112,6 +113,18 @@ def test_java_is_told_where_to_keep_its_classes_before_the_options_of_the_user(
 def test_java_that_is_killed_each_time_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusal(java_home(tmp_path, "kill -9 $$"), tmp_path / "log", monkeypatch)
     assert said == "Java ended as it started, twice (killed by SIGKILL): it said nothing"
+
+
+@pytest.mark.usefixtures("no_gateway")
+def test_java_that_is_killed_when_it_has_said_where_it_listens_may_start_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = '"$_PYSPARK_DRIVER_CONN_INFO_PATH"'
+    # Port 1, where nothing listens, and a secret of one letter.
+    body = f"printf '\\0\\0\\0\\001\\0\\0\\0\\001x' > {written}.new; mv {written}.new {written}; kill -9 $$"
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, body)))
+    with pytest.raises(UnavailableError, match=r"Java ended as it started, twice \(killed by SIGKILL\)"):
+        start_java(SparkConf().setMaster("local[1]"), tmp_path / "log")
 
 
 @pytest.mark.usefixtures("no_gateway")

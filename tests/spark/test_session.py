@@ -12,13 +12,16 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from tests.job.run.test_run import write_job
 from tests.source import ROOT
 from tidegate.cli import main
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import JobError, load_job
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.spark import run_job_on_spark, spark_context
@@ -87,6 +90,25 @@ def test_what_spark_rejects_is_told_in_one_line(settings: SparkSettings, told: s
     assert len(said.splitlines()) == 1
     assert "An error occurred while calling" not in said
     assert "org.apache" not in said
+
+
+def test_a_start_whose_java_is_killed_may_succeed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of the service wait for it then, instead of failing for good."""
+    process = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+
+    def killed(conf: object, log_file: Path) -> SparkContext:
+        SparkContext._gateway = SimpleNamespace(proc=process)
+        process.kill()
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("tidegate.spark.session._start", killed)
+    with (
+        pytest.raises(UnavailableError, match=r"Spark did not start on local\[2\]: Java was killed"),
+        spark_context(SparkSettings(), "x", log_file=tmp_path / "log"),
+    ):
+        pass
 
 
 def test_what_java_rejects_is_told_in_one_line(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ class SparkUser:
     """A process that uses the shared Spark.
 
     Attributes:
-        tell: gives it the answer to its request: `port`, `secret`, `owner` and `folder`, or a `problem`.
+        tell: gives it the answer to its request: `port`, `secret`, `owner` and `folder`, or why Spark did not start: a
+            `problem`, or `unavailable` if another start may succeed.
         lost: called with the reason when the shared Spark ends.
     """
 
@@ -90,7 +91,7 @@ class SharedSpark:
             host = self._host or self._start()
         except OSError as error:
             del self._users[owner]
-            user.tell({"problem": f"the process for Spark cannot be started: {error}"})
+            user.tell({"unavailable": f"the process for Spark cannot be started: {error}"})
             return owner
         if host.address is not None:
             self._tell(owner, user, host)
@@ -164,11 +165,11 @@ class SharedSpark:
                 host.address = content
                 for owner, user in self._users.items():
                     self._tell(owner, user, host)
-            elif kind == "problem":
+            elif kind in ("problem", "unavailable"):
                 self._forget_host()
                 users, self._users = self._users, {}
                 for user in users.values():
-                    user.tell({"problem": content})
+                    user.tell({kind: content})
             elif kind == "ended":
                 host.why = content
             else:

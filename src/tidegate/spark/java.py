@@ -9,6 +9,7 @@ start it on their standard error. Both go to one file, and its last lines into t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -22,12 +23,14 @@ from typing import Any, BinaryIO
 
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.java_gateway import java_import
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.job import JobError
 from tidegate.spark.class_archive import options_for
 
@@ -58,10 +61,12 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PAUSE_S = 1.0
 _LOOKED_AT_EVERY_S = 0.02
 _MOST_LINES = 3
+# A connection breaks a moment before its process has ended.
+_ENDS_WITHIN_S = 0.5
 
 # What another moment may change: memory, processes and ports that others use, and a file that is being replaced.
 _CAN_PASS = re.compile(
-    r"insufficient memory|not enough space|cannot allocate|could not (reserve|allocate)|out of memory"
+    r"insufficient memory|not enough space|no space left|cannot allocate|could not (reserve|allocate)|out of memory"
     r"|unable to create (new )?native thread|resource temporarily unavailable|text file busy"
     r"|address already in use|bindexception|fatal error has been detected",
     re.IGNORECASE,
@@ -103,6 +108,12 @@ def forget_ended_java() -> None:
         SparkContext._gateway = SparkContext._jvm = None
 
 
+def was_java_killed() -> bool:
+    """Return whether a signal has ended the Java process of this process, as the system does it without memory."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and (_status_of(process) or 0) < 0
+
+
 def start_java(conf: SparkConf, log_file: Path) -> Any:
     """Start the Java process that the contexts of this process share.
 
@@ -117,6 +128,7 @@ def start_java(conf: SparkConf, log_file: Path) -> Any:
 
     Raises:
         JobError: it ended as it started; the message has what it said.
+        UnavailableError: the same, for a reason that may pass.
     """
     log_file.write_bytes(b"")
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -129,9 +141,11 @@ def start_java(conf: SparkConf, log_file: Path) -> Any:
                 return _launch_on_windows(conf, output) if os.name == "nt" else _launch(conf, output)
         except _EndedError as error:
             said = _written(log_file)
-            if is_last or not (error.was_killed or can_pass(said)):
+            may_pass = error.was_killed or can_pass(said)
+            if is_last or not may_pass:
                 turns = ", twice" if is_last else ""
-                raise JobError(f"Java ended as it started{turns} ({error}): {reason_of(said)}") from error
+                kind = UnavailableError if may_pass else JobError
+                raise kind(f"Java ended as it started{turns} ({error}): {reason_of(said)}") from error
             time.sleep(_PAUSE_S)
     raise AssertionError("the last start has returned or raised")
 
@@ -143,6 +157,13 @@ def connect(port: int, secret: str) -> Any:
     for name in _IMPORTED:
         java_import(gateway.jvm, name)
     return gateway
+
+
+def _status_of(process: subprocess.Popen[bytes]) -> int | None:
+    """Return how a process ended with which a connection has just failed; None if it lives."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_ENDS_WITHIN_S)
+    return None
 
 
 class _EndedError(Exception):
@@ -188,7 +209,13 @@ def _launch(conf: SparkConf, output: BinaryIO) -> Any:
             port, secret = _read_int(info), _Texts().loads(info)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    gateway = connect(port, secret)
+    try:
+        gateway = connect(port, secret)
+    except (OSError, Py4JError) as error:
+        status = _status_of(process)
+        if status is None:
+            raise
+        raise _EndedError(status) from error
     gateway.proc = process
     return gateway
 

@@ -26,12 +26,13 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.durable_files import DirectoryLock, DirectoryLocked
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
 from tidegate.spark.calls import StepThread
 from tidegate.spark.executors import ExecutorWatch, check_executors
-from tidegate.spark.java import forget_ended_java, start_java
+from tidegate.spark.java import forget_ended_java, start_java, was_java_killed
 from tidegate.spark.streaming.causes import cause_of, first_line
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
@@ -60,6 +61,7 @@ def spark_context(
 
     Raises:
         JobError: Java is missing, the master cannot be reached, or Spark rejects a property.
+        UnavailableError: Java did not start for a reason that may pass, such as a lack of memory.
     """
     master = settings.master or DEFAULT_MASTER
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -99,8 +101,7 @@ def spark_context(
     try:
         context = _start(conf, path)
     except Exception as error:
-        why = cause_of(error).text if isinstance(error, JobError | Py4JError) else first_line(str(error)) or repr(error)
-        raise JobError(f"Spark did not start on {master}: {why}{_look_at(path)}") from error
+        raise _not_started(master, error, path) from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     _silence_accumulators(context)
     if not master.startswith("local"):
@@ -120,6 +121,17 @@ def spark_context(
         stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def _not_started(master: str, error: Exception, log_file: Path) -> JobError:
+    """Return the error for a start that has failed; an `UnavailableError` if another one may succeed."""
+    cause = cause_of(error)
+    why = cause.text if isinstance(error, JobError | Py4JError) else first_line(str(error)) or repr(error)
+    killed = isinstance(error, OSError | Py4JError) and was_java_killed()
+    may_pass = killed or isinstance(error, UnavailableError) or cause.code == "DISK_FULL"
+    kind = UnavailableError if may_pass else JobError
+    said = "Java was killed" if killed else why
+    return kind(f"Spark did not start on {master}: {said}{_look_at(log_file)}")
 
 
 def _is_this_python(command: str) -> bool:

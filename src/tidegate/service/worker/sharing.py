@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from tidegate.connectors.model.errors import UnavailableError
 from tidegate.engine import Program
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings, WhereRun, has_java
@@ -45,9 +46,12 @@ class SparkRequests:
 
         Raises:
             JobError: it cannot be started.
+            UnavailableError: it cannot be started at the moment.
         """
         self._send({channel.SPARK: channel.ATTACH})
         answer = self._answers.get()
+        if "unavailable" in answer:
+            raise UnavailableError(str(answer["unavailable"]))
         if "problem" in answer:
             raise JobError(str(answer["problem"]))
         self.in_use.set()

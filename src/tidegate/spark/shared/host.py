@@ -1,7 +1,8 @@
 """`python -m tidegate.spark.shared.host`: the process with the Spark that the jobs of a service share.
 
 Its channel is its standard input and output, a JSON object a line. The first line to it is `{"start": {...}}`, see
-`HostOrder`, and is answered by `{"up": {"port": …, "secret": …}}` or by `{"problem": "there is no Java: …"}`.
+`HostOrder`, and is answered by `{"up": {"port": …, "secret": …}}` or by `{"problem": "there is no Java: …"}`,
+which is `unavailable` instead of `problem` if another start may succeed.
 `{"forget": OWNER}` ends and deletes whatever an owner has left (see `attachment`). It says `{"ended": "…"}` if Java
 ends. It ends with its input, so that neither it nor Java outlives the service.
 """
@@ -26,7 +27,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.errors import JobError, UnavailableError
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.spark import daemon
 from tidegate.spark.failures import FAILURES
@@ -131,7 +132,7 @@ def main() -> None:
             send({"up": {"port": parameters.port, "secret": parameters.auth_token}})
             messages.serve(host)
     except JobError as error:
-        send({"problem": str(error)})
+        send({"unavailable" if isinstance(error, UnavailableError) else "problem": str(error)})
 
 
 class _Messages:
