@@ -268,6 +268,24 @@ def test_limits_that_cannot_be_are_refused_and_nothing_changes(
     assert limits_of(api) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_taken"),
+    [
+        ("disableLocalAuth", False, True),
+        ("disableLocalAuth", True, False),
+        ("publicNetworkAccess", "Enabled", True),
+        ("publicNetworkAccess", "Disabled", False),
+        ("publicNetworkAccess", "SecuredByPerimeter", False),
+        ("minimumTlsVersion", "1.2", True),
+        ("minimumTlsVersion", "1.3", False),
+    ],
+)
+def test_who_may_connect_is_not_restricted_in_name_only(api: Api, name: str, value: Any, is_taken: bool) -> None:
+    answer = api.call("PATCH", NAMESPACE, {"properties": {name: value}})
+    assert answer.status == (200 if is_taken else 400)
+    assert name in answer.content.decode()
+
+
 def capture_of(folder: Path | str, **settings: Any) -> dict[str, Any]:
     destination = {"name": "Tidegate.Folder", "properties": {"folder": str(folder)}}
     return {"properties": {"captureDescription": {"enabled": True, "destination": destination, **settings}}}

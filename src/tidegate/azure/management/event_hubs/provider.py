@@ -23,6 +23,7 @@ from tidegate.azure.management.event_hubs.payloads import (
     PROVIDER,
     NamePayload,
     NamespacePayload,
+    NamespaceProperties,
     check_namespace,
     namespace_id,
     namespace_key,
@@ -131,6 +132,7 @@ class EventHubProvider:
     def _patch(self, request: ArmRequest) -> ArmAnswer:
         check_namespace(self._namespace, request)
         payload = read_payload(NamespacePayload, request.body)
+        _check_access(payload.properties)
         changes = self._limits(payload)
         if changes:
             self._namespace.management.update_limits(**changes)
@@ -255,6 +257,23 @@ class EventHubProvider:
         """Return where Event Hubs clients connect, as connection strings have it."""
         rule = self._namespace.access.rule_table.root_rule
         return self._connection_string(rule, rule.primary_key, "").partition(";")[0].removeprefix("Endpoint=") + "/"
+
+
+def _check_access(properties: NamespaceProperties) -> None:
+    """Raise ArmError for a setting that would close the namespace to clients that it stays open to."""
+    if properties.disable_local_auth:
+        raise bad_request(
+            "properties.disableLocalAuth: true is not supported: clients sign in with shared access signatures here. "
+            "Delete or regenerate the authorization rules whose keys are not to be used"
+        )
+    if properties.minimum_tls_version == "1.3":
+        raise bad_request("properties.minimumTlsVersion: 1.3 is not supported: clients may use TLS 1.2")
+    access = properties.public_network_access
+    if access is not None and access.lower() != "enabled":
+        raise bad_request(
+            f"properties.publicNetworkAccess: {access[:40]!r} is not supported; expected Enabled. The option --host of "
+            "`tidegate up` and a firewall decide who can connect"
+        )
 
 
 def _differing(limits: NamespaceLimits, changes: Mapping[str, object]) -> dict[str, object]:
