@@ -19,11 +19,14 @@ function prepare(dialog, { action, title, checked }) {
   for (const field of form.querySelectorAll('[type="checkbox"]')) field.checked = checked.includes(field.name);
 }
 
-/** Return a form's values as JSON: empty numbers are null, and names with data-type are of that type. */
+/**
+ * Return a form's values as JSON: empty numbers are null, and names with data-type are of that type.
+ * With data-changes only those that the visitor has changed: the others may have been changed elsewhere since.
+ */
 function values(form) {
   const found = {};
   for (const field of form.elements) {
-    if (!field.name || field.readOnly) continue;
+    if (!field.name || field.readOnly || ("changes" in form.dataset && field.value === field.defaultValue)) continue;
     if (field.type === "checkbox") found[field.name] = field.checked;
     else if (field.type === "radio") {
       if (field.checked) found[field.name] = field.value;

@@ -90,6 +90,24 @@ await visit.run("two-tabs", async (page, expect) => {
   if (settings.keepsPictures) await other.screenshot({ path: `${settings.pictures}/two-tabs.png` });
 });
 
+await visit.run("stale-settings", async (page, expect) => {
+  const stale = await page.context().newPage();
+  stale.setDefaultTimeout(PATIENCE_MS);
+  for (const tab of [page, stale]) {
+    await tab.goto("/eventhubs/empty");
+    await tab.getByRole("button", { name: "Settings" }).click();
+  }
+  for (const [tab, label, value] of [[page, "Keep events", "500"], [stale, "Metadata", "said later"]]) {
+    await tab.getByRole("dialog").getByLabel(label).fill(value);
+    const reloaded = tab.waitForEvent("load");
+    await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+    await reloaded;
+  }
+  const found = await page.evaluate(async () => (await fetch("/eventhubs/empty.json")).json());
+  expect(found.retentionMs === 500 * 3600000, `what was set in the other tab stays: ${found.retentionMs}`);
+  expect(found.userMetadata === "said later", "what was changed is saved");
+});
+
 await visit.run("many-outputs", async (page, expect) => {
   await page.goto("/jobs/many");
   const shown = await text(page, "main");
