@@ -74,6 +74,13 @@ def test_a_wrong_key_is_refused_and_not_repeated(away: Client, caplog: pytest.Lo
     assert "not valid" in answer.text
 
 
+def test_the_sign_in_page_keeps_the_name_of_the_rule_and_links_to_no_json(away: Client) -> None:
+    assert 'value="RootManageSharedAccessKey"' in away.page("/sign-in").text
+    refused = away.sign_in("wrong", "telemetry-readers")
+    assert 'name="rule" value="telemetry-readers"' in refused.text
+    assert "sign-in.json" not in refused.text
+
+
 def test_the_cookie_is_for_the_portal_alone(away: Client) -> None:
     cookie = away.sign_in().headers["set-cookie"].lower()
     assert "httponly" in cookie

@@ -162,6 +162,11 @@ def test_tuning_has_an_outcome_for_every_step_of_the_sliders(definition: dict[st
     assert found["current"]["late"] == 1
 
 
+def test_a_picture_from_what_is_no_time_is_refused(definition: dict[str, Any]) -> None:
+    answered = workbench.answer({"ask": "picture", "definition": definition, "from": "yesterday"})
+    assert "from: not an ISO 8601 time" in answered["problem"]
+
+
 def test_the_picture_has_every_event_with_its_outcome(definition: dict[str, Any]) -> None:
     found = ask("picture", definition=definition)
     assert found["events"] == len(found["dots"]) == 32

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tidegate.hub.access_rules import ROOT_RULE
 from tidegate.hub.errors import HubError
 from tidegate.portal.web.handling import SIGN_IN_PATH, Desk
 from tidegate.portal.web.rendering import html_answer
@@ -25,18 +26,18 @@ def sign_in_routes(desk: Desk) -> list[Route]:
     sessions = desk.sessions
 
     async def show(request: Request) -> Response:
-        return _page(desk, request, "", request.query_params.get("next", "/"), 200)
+        return _page(desk, request, "", request.query_params.get("next", "/"), ROOT_RULE, 200)
 
     async def sign_in(request: Request) -> Response:
-        target = "/"
+        target, rule = "/", ROOT_RULE
         try:
             form = await _form(request)
-            target = form.get("next", "/")
+            target, rule = form.get("next", "/"), form.get("rule", rule)
             sessions.check_page_token(request, "", form.get("csrf_token", ""))
             identifier = sessions.sign_in(*_rule_and_key(form))
         except HubError as error:
             desk.refusal(request, None, error)
-            return _page(desk, request, error.description, target, error.http_status)
+            return _page(desk, request, error.description, target, rule, error.http_status)
         host = request.client.host if request.client else "?"
         _logger.info("portal: %s signed in with a key", host)
         answer = RedirectResponse(local_path(target), status_code=303)
@@ -69,8 +70,9 @@ def sign_in_routes(desk: Desk) -> list[Route]:
     ]
 
 
-def _page(desk: Desk, request: Request, problem: str, target: str, status: int) -> Response:
-    data = {"problem": problem, "next": local_path(target), "namespace": desk.http.hub.namespace.name}
+def _page(desk: Desk, request: Request, problem: str, target: str, rule: str, status: int) -> Response:
+    namespace = desk.http.hub.namespace.name
+    data = {"problem": problem, "next": local_path(target), "rule": rule, "namespace": namespace}
     return html_answer(request, "sign_in.html", data, None, desk.sessions.page_token(""), status)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.connectors.model.errors import JobError
 from tidegate.connectors.model.events import InputLog
 from tidegate.job.analysis.event_explanation import explain_events
 from tidegate.job.analysis.replay import replayed, state_before, stretch
@@ -101,6 +102,14 @@ def _steps(ladder: Sequence[int], own: int | None, further_s: float | None) -> l
     return sorted({seconds * TICKS_PER_SECOND for seconds in ladder} | added)
 
 
+def _time(question: Mapping[str, Any], name: str) -> int | None:
+    """Return a time that a question names, None without it. Raises JobError."""
+    try:
+        return parse_time(question[name]) if question.get(name) else None
+    except ValueError as error:
+        raise JobError(f"{name}: {error}") from None
+
+
 def picture(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dots of the watermark picture, and each timeline's watermark, of a stretch of arrivals.
 
@@ -108,9 +117,9 @@ def picture(question: Mapping[str, Any]) -> dict[str, Any]:
     a rule has touched are kept first.
 
     Raises:
-        JobError: no event arrived in the stretch, or a log cannot be read.
+        JobError: `from` or `to` is no time, no event arrived in the stretch, or a log cannot be read.
     """
-    first, stop = (parse_time(question[name]) if question.get(name) else None for name in ("from", "to"))
+    first, stop = (_time(question, name) for name in ("from", "to"))
     traces: list[TraceRows] = []
     with _source(question) as source:
         stretches = stretch(source, first, stop)
