@@ -143,6 +143,16 @@ def test_wrong_use_is_one_line_that_says_what_to_do(
         writing({"i": table.drop("arrival")})
     with pytest.raises(JobError, match=r"reads 'v' of 'i', which the DataFrame does not have"):
         writing({"i": events(table.drop("v"), arrival="arrival")})
+    wide = table.withColumn("v", functions.expr("NAMED_STRUCT('a', PARSE_JSON('1'))"))
+    with pytest.raises(
+        JobError, match=r"input 'i': column 'v' is struct<a:variant>, which the query language does not"
+    ):
+        writing({"i": events(wide, arrival="arrival")}).start(format="parquet")
+    twice = table.select("*", functions.lit(1).alias("V"))
+    with pytest.raises(JobError, match=r"input 'i': the DataFrame has 2 columns 'v', .*; rename or drop all but one"):
+        writing({"i": events(twice, arrival="arrival")}).start(format="parquet")
+    with pytest.raises(JobError, match=r"schema: results are not written as char or varchar; use string"):
+        sql(spark, QUERY, inputs={"i": events(table, arrival="arrival")}, schema=SCHEMA.replace("string", "char(3)"))
     with pytest.raises(JobError, match=r"input 'i': .* rows have no arrival; leave them out"):
         writing(
             {"i": events(table.withColumn("arrival", functions.expr("IF(v = 7, NULL, arrival)")), arrival="arrival")}

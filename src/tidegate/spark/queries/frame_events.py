@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -44,6 +45,7 @@ NO_PARTITION = "NULL"
 _BACK_TICKS = TICKS_PER_SECOND
 _FEW_STEPS_BACK, _MOST_STEPS_BACK = 10, 0.01
 _TIMES = (types.TimestampType, types.TimestampNTZType)
+_UNSUITED = (types.VariantType, types.CalendarIntervalType, types.YearMonthIntervalType, types.DayTimeIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,32 @@ def _checked(found: EventsOfFrame) -> EventsOfFrame:
     if found.order is not None:
         _type_of(found.frame, found.order, "order")
     return found
+
+
+def check_types(fields: Iterable[types.StructField], where: str) -> None:
+    """Check that the query language has values for columns.
+
+    Raises:
+        JobError: it has none for one of them.
+    """
+    for one in fields:
+        if _is_unsuited(one.dataType):
+            raise JobError(
+                f"{where}: column '{one.name}' is {one.dataType.simpleString()}, which the query language does not "
+                f"have; drop it, or convert it, for example with functions.col('{one.name}').cast('string')"
+            )
+
+
+def _is_unsuited(type_: types.DataType) -> bool:
+    match type_:
+        case types.ArrayType():
+            return _is_unsuited(type_.elementType)
+        case types.MapType():
+            return _is_unsuited(type_.keyType) or _is_unsuited(type_.valueType)
+        case types.StructType():
+            return any(_is_unsuited(one.dataType) for one in type_.fields)
+        case _:
+            return isinstance(type_, _UNSUITED)
 
 
 def _of_capture(found: EventsOfFrame) -> EventsOfFrame:
@@ -492,6 +520,7 @@ def columns_for(
         content = ["body"]
     else:
         used = _fields(found.frame, name, need)
+        check_types((found.frame.schema[one] for one in used), f"input '{name}'")
         fields = tuple(found.frame.columns) if whole else used
         selected += [column_of(one).alias(f"field{place}") for place, one in enumerate(fields)]
         content = [f"field{fields.index(one)}" for one in used]
@@ -546,9 +575,15 @@ def _fields(frame: DataFrame, name: str, need: Need) -> tuple[str, ...]:
     by_lower: dict[str, str] = {}
     for one in frame.columns:
         by_lower.setdefault(one.lower(), one)
+    counts = Counter(one.lower() for one in frame.columns)
     found: dict[str, None] = {}
     for path in need.paths.values():
         column = path[0] if path[0] in frame.columns else by_lower.get(path[0].lower())
+        if column is not None and counts[column.lower()] > 1:
+            raise JobError(
+                f"input '{name}': the DataFrame has {counts[column.lower()]} columns '{column.lower()}', which the "
+                "query language does not tell apart; rename or drop all but one"
+            )
         if column is not None:
             found[column] = None
         elif path[0].lower() not in _SYSTEM_COLUMNS:

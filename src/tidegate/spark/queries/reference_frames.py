@@ -18,19 +18,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, functions, types
+from pyspark.sql import DataFrame, functions
 
 from tidegate.blobs import Blob, BlobError
 from tidegate.connectors.inputs.reference import ReferenceFiles, ReferenceSection
 from tidegate.connectors.model.errors import JobError
 from tidegate.engine import DecodingLimits, Format
 from tidegate.ordering import format_time
-from tidegate.spark.queries.frame_events import column_of, has_map
+from tidegate.spark.queries.frame_events import check_types, column_of, has_map
 
 FrameSource: TypeAlias = DataFrame | Callable[[], DataFrame]
 
 _LOOK_EVERY_S = 10.0
-_UNSUITED = (types.VariantType, types.CalendarIntervalType, types.YearMonthIntervalType, types.DayTimeIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +161,7 @@ def _checked(source: FrameSource) -> DataFrame:
     name, count = Counter(name.lower() for name in frame.columns).most_common(1)[0]
     if count > 1:
         raise JobError(f"reference(): the DataFrame has {count} columns '{name}'; rename or drop all but one")
-    for one in frame.schema.fields:
-        if isinstance(one.dataType, _UNSUITED):
-            raise JobError(
-                f"reference(): column '{one.name}' is {one.dataType.simpleString()}, which the query language does not "
-                f"have; drop it, or convert it, for example with functions.col('{one.name}').cast('string')"
-            )
+    check_types(frame.schema.fields, "reference()")
     return frame
 
 

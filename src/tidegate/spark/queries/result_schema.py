@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
@@ -221,6 +222,10 @@ def _struct_of(spark: SparkSession, given: str | types.StructType, caller: str) 
         raise JobError(f"{caller}: schema is a StructType or a text such as 'a bigint, b string', got {given!r}")
     try:
         return spark.createDataFrame([], given).schema
+    except Py4JError as error:
+        if "char/varchar" not in str(error):
+            raise
+        raise JobError(f"{caller}: schema: results are not written as char or varchar; use string") from None
     except (PySparkException, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise JobError(f"{caller}: schema is not a list of columns such as 'a bigint, b string': {reason}") from None
