@@ -215,6 +215,28 @@ def test_a_change_for_another_etag_is_refused(jobs: Jobs) -> None:
     jobs.edit("tolls", lambda document: document, etag="*")
 
 
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize(("is_created_again", "refusal"), [(False, JobNotFound), (True, Changed)])
+def test_a_change_does_not_reach_a_job_that_was_deleted_meanwhile(
+    jobs: Jobs, launcher: FakeLauncher, runs: bool, is_created_again: bool, refusal: type[ServiceError]
+) -> None:
+    """A running job that was deleted while its change was checked was answered as changed, and started again."""
+    jobs.create("tolls", DOCUMENT)
+    if runs:
+        jobs.start("tolls")
+
+    def change(document: JobDocument) -> JobDocument:
+        jobs.delete("tolls")
+        if is_created_again:
+            jobs.create("tolls", DOCUMENT)
+        return replace(document, definition={**document.definition, "query": "SELECT 2 AS a INTO o FROM i"})
+
+    with pytest.raises(refusal):
+        jobs.edit("tolls", change)
+    assert [job.query for job in jobs.list()] == [DOCUMENT.definition["query"]] * is_created_again
+    assert len(launcher.processes) == runs
+
+
 def test_a_change_that_changes_nothing_keeps_the_etag_and_meets_no_other_change(jobs: Jobs) -> None:
     """A start makes the document anew, and was refused as a change where two clients started a job at once."""
 

@@ -169,7 +169,7 @@ class Jobs:
         document = change(before)
         if document == before:
             with self._lock:
-                _check_etag(job, etag)
+                self._check_unchanged(job, etag)
                 return job.resource()
         _check(name, document)
         runs = document.definition != before.definition or document.scale != before.scale
@@ -178,7 +178,7 @@ class Jobs:
             if problems:
                 raise InvalidJob(name, problems)
         with self._lock:
-            _check_etag(job, etag)
+            self._check_unchanged(job, etag)
             if job.record.document is not before:
                 raise Changed(f"job '{name}' was changed at the same time; read it again, then change it")
             if runs:
@@ -474,6 +474,12 @@ class Jobs:
         if job is None:
             raise JobNotFound(name)
         return job
+
+    def _check_unchanged(self, job: SupervisedJob, etag: str | None) -> None:
+        """Raise JobNotFound if a job was deleted meanwhile, and Changed if another one has its name or its ETag."""
+        if self._job(job.record.name) is not job:
+            raise Changed(f"job '{job.record.name}' was deleted and created again at the same time; read it again")
+        _check_etag(job, etag)
 
     def _the_launcher(self) -> Launcher:
         if self._launcher is None:
