@@ -158,7 +158,7 @@ def test_merged_partitions_give_what_a_job_gives(spark: SparkSession, tmp_path: 
     assert expected != rows_of_job(query, {"input": log}, ORDERING), "the order of partitions makes a difference"
     frame = frame_of(spark, given)
     by_position = tidegate_spark.events(frame)
-    by_spark = tidegate_spark.events(frame, order=functions.expr("lpad(CAST(sequenceNumber AS string), 9, '0')"))
+    by_spark = tidegate_spark.events(frame, order=functions.expr("CAST(sequenceNumber AS decimal(20, 0))"))
     for input_, shards in ((by_position, 3), (by_spark, 1), (path, 2)):
         found = tidegate_spark.sql(spark, query, inputs={"input": input_}, event_ordering=merged, shards=shards)
         assert collected(found) == expected
@@ -202,9 +202,22 @@ def test_spark_moves_and_sorts_runs_unless_only_it_can_sort_the_rows(spark: Spar
     assert re.findall(r"Exchange hashpartitioning\(.*, (\d+)\), REPARTITION_BY_NUM", plan) == ["2", "2"]
     assert "Sort [partition" in plan
     assert "first#" in plan
-    own_order, sorted_by_spark = found(order=functions.expr("lpad(CAST(sequenceNumber AS string), 9, '0')"))
+    own_order, sorted_by_spark = found(order=functions.expr("CAST(sequenceNumber AS decimal(20, 0))"))
     assert "first#" not in own_order
     assert rows == sorted_by_spark
+
+
+def test_rows_that_share_a_position_are_in_the_order_of_arrival_and_content(spark: SparkSession) -> None:
+    rows = [(NOON + timedelta(seconds=n // 4), n // 8, f"v{n * 7 % 40:02}") for n in range(40)]
+    ordered = [value for _, _, value in sorted(rows)]
+    query = "SELECT v, LAG(v) OVER (LIMIT DURATION(hour, 1)) AS before INTO result FROM input"
+    expected = {(value, before) for value, before in zip(ordered, [None, *ordered], strict=False)}
+    for given in (rows, rows[::-1]):
+        frame = spark.createDataFrame(given, "arrived timestamp, place bigint, v string").repartition(3)
+        for order in ("place", functions.expr("CAST(place AS decimal(20, 0))")):
+            input_ = tidegate_spark.events(frame, arrival="arrived", order=order)
+            found = tidegate_spark.sql(spark, query, inputs={"input": input_}, event_ordering=ORDERING, shards=1)
+            assert {(row["v"], row["before"]) for row in found.collect()} == expected
 
 
 def test_a_join_of_a_dataframe_with_a_log_from_a_start_time_to_another(spark: SparkSession, tmp_path: Path) -> None:
@@ -325,6 +338,8 @@ def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -
     )
     wrong = frame.withColumn("enqueuedTime", functions.lit(1))
     assert "events(arrival='enqueuedTime') is int, expected timestamp" in refusal(inputs={"input": wrong})
+    with pytest.raises(JobError, match=r"events\(order='place'\) is string, expected a number or a timestamp; cast it"):
+        tidegate_spark.events(spark.sql("SELECT now() AS enqueuedTime, '9' AS place"), order="place")
     assert "did you mean inptu?" in refusal(inputs={"inptu": frame})
     assert "say which one: output='result'" in refusal("SELECT a INTO result FROM input; SELECT a INTO b FROM input")
     assert "start is a time such as" in refusal(start="yesterday")

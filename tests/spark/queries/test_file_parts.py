@@ -45,8 +45,9 @@ TYPES = {
     "speed": pa.float64(),
 }
 FIELDS = ("at", "device", "speed")
-NUMBERED = RowLayout("i", FIELDS, True, (), Format("parquet"), (), ordered=True, order=("number",))
-BY_ARRIVAL = RowLayout("i", FIELDS, False, (), Format("parquet"), (), order=("arrival", "field0", "field1", "field2"))
+CONTENT = ("arrival", "field0", "field1", "field2")
+NUMBERED = RowLayout("i", FIELDS, True, (), Format("parquet"), (), ordered=True, order=("number", *CONTENT))
+BY_ARRIVAL = RowLayout("i", FIELDS, False, (), Format("parquet"), (), order=CONTENT)
 QUERIES = (
     "SELECT System.Timestamp() AS t, device, COUNT(*) AS n, AVG(speed) AS mean INTO o FROM i TIMESTAMP BY at "
     "GROUP BY device, TumblingWindow(second, 10)",
@@ -208,7 +209,7 @@ def test_every_row_is_in_one_part_and_after_those_of_earlier_parts(tmp_path: Pat
         dice = random.Random(number)
         table = table_of(dice, 200)
         files = written(tmp_path / str(number), shape(dice, table), 11, NUMBERED)
-        parts = parts_of(files.groups, 4, closed=True)
+        parts = parts_of(files.groups, 4)
         assert parts is not None
         assert len(parts) == 4
         seen: dict[str, list[int]] = {}
@@ -226,29 +227,27 @@ def group(path: str, keys: tuple[int, int] | None, rows: int = 1_000_000, **give
 
 def test_rows_that_are_not_in_order_are_left_to_an_exchange() -> None:
     apart = [group(str(place), (place * 100, place * 100 + 99)) for place in range(8)]
-    parts = parts_of(apart, 2, closed=True)
+    parts = parts_of(apart, 2)
     assert parts is not None
     assert [[share.group.path for share in part] for part in parts] == [["0", "1", "2", "3"], ["4", "5", "6", "7"]]
-    assert parts_of([*apart, group("8", None)], 2, closed=True) is None
-    assert parts_of([group(str(place), (0, 1000)) for place in range(8)], 2, closed=True) is None
+    assert parts_of([*apart, group("8", None)], 2) is None
+    assert parts_of([group(str(place), (0, 1000)) for place in range(8)], 2) is None
     large = [group("0", (0, 9), 100_000_000), group("1", (10, 19), 100_000_000)]
-    assert parts_of(large, 2, closed=True) is None
+    assert parts_of(large, 2) is None
     # Two partitions of which each counts its own events.
     counted = [
         group(f"{name}/{place}", (place * 10, place * 10 + 9), partition=name) for name in (0, 1) for place in range(6)
     ]
-    parts = parts_of(counted, 3, closed=True)
+    parts = parts_of(counted, 3)
     assert parts is not None
     assert sum(map(len, parts)) == len(counted)
 
 
-def test_keys_that_meet_are_read_once_in_the_order_of_files_or_again_as_content_decides() -> None:
+def test_keys_that_meet_stay_together_as_their_content_decides() -> None:
     meeting = [group(str(place), (place * 10, place * 10 + 10)) for place in range(8)]
-    closed, opened = parts_of(meeting, 2, closed=True), parts_of(meeting, 2, closed=False)
-    assert closed is not None
-    assert opened is not None
-    assert sum(map(len, closed)) == 8
-    ((last,), again) = ([share for share in opened[0] if share.upto is not None], opened[1][0])
+    parts = parts_of(meeting, 2)
+    assert parts is not None
+    ((last,), again) = ([share for share in parts[0] if share.upto is not None], parts[1][0])
     assert (last.group.path, last.upto, again.group.path, again.after) == ("3", 39, "3", 39)
 
 
@@ -257,7 +256,7 @@ def test_a_footer_that_is_wrong_is_named(tmp_path: Path) -> None:
     (right,) = files.groups
     assert right.keys is not None
     wrong = RowGroup(right.path, 0, 30, 1000, 1, 30, 0, (right.keys[0] + 1, right.keys[1]))
-    parts = parts_of([wrong], 1, closed=True)
+    parts = parts_of([wrong], 1)
     assert parts is not None
     with pytest.raises(InputError, match="statistics in the footer are wrong"):
         list(chunks_of(parts[0], files.columns, NUMBERED))

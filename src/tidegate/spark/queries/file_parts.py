@@ -145,12 +145,13 @@ def chunks_of(
             yield table
 
 
-def parts_of(groups: Sequence[RowGroup], tasks: int, *, closed: bool) -> tuple[Part, ...] | None:
+def parts_of(groups: Sequence[RowGroup], tasks: int) -> tuple[Part, ...] | None:
     """Divide row groups into parts that can be read one after the other; None if they are not in order.
+
+    Rows of one key stay together, because their content decides their order.
 
     Args:
         tasks: how many run at once.
-        closed: whether rows of one key in several row groups are in the order of those; else they stay together.
     """
     if any(group.keys is None for group in groups):
         return None
@@ -171,7 +172,7 @@ def parts_of(groups: Sequence[RowGroup], tasks: int, *, closed: bool) -> tuple[P
             following = next((firsts[one] for one in parts if one > part), None)
             upto = None
             if following is not None and following.partition == group.partition:
-                edge = following.low if closed else following.low - 1
+                edge = following.low - 1
                 upto = edge if group.high > edge else None
             parts[part].append(Share(group, after, upto))
             if upto is None:
@@ -502,7 +503,7 @@ def stages_for(
     by_time = program.need_of_time(name)
     if need.record or by_time.record or by_time.metadata:
         return None
-    parts = parts_of(files.groups, tasks, closed=layout.numbered)
+    parts = parts_of(files.groups, tasks)
     if parts is None:
         return None
     alias_of = {column.lower(): f"field{place}" for place, column in enumerate(layout.fields)}
@@ -520,7 +521,7 @@ def stages_for(
         for column in files.columns
         if column.alias in aliases or not column.is_field
     )
-    narrow = replace(layout, fields=fields, details=(), order=layout.order[:1])
+    narrow = replace(layout, fields=fields, details=(), order=layout.order[: 1 + layout.numbered])
     times = Times(narrow, columns, tuple(paths), _bounded(layout, files, mention.timestamp_by))
     return SummaryStage(query, name, times, parts), PartStage(query, name, layout, files.columns, parts)
 

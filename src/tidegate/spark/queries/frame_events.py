@@ -1,8 +1,8 @@
 """DataFrames as logs: which columns hold an event, and rows of Arrow as events.
 
 A DataFrame has no order of its own. The events of a partition are ordered by their position, such as a sequence number,
-where there is one; otherwise by arrival and, if two arrive together, by content, so that the order is the same however
-Spark reads them.
+where there is one, then by arrival and, if two arrive together, by content, so that the order is the same however Spark
+reads them.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def events(
         arrival: a timestamp: when the broker got the event.
         partition: a whole number; each partition is a timeline, as in a hub. Without the column there is one, as there
             always is for a streaming DataFrame.
-        order: the position in the partition. Without it events are ordered by arrival and, if two arrive together, by
-            content.
+        order: the position in the partition, a number or a time. Without it, and where two have the same position,
+            events are ordered by arrival and, if two arrive together, by content.
         format: of the bodies: json, csv or avro.
         system_columns: whether ``SELECT *`` has EventProcessedUtcTime, PartitionId and EventEnqueuedUtcTime, as in a
             job over a hub; by default if there is a body.
@@ -166,7 +166,13 @@ def _checked(found: EventsOfFrame) -> EventsOfFrame:
                 f"events(partition={_shown(found.partition)}) is {partition.simpleString()}, expected a whole number"
             )
     if found.order is not None:
-        _type_of(found.frame, found.order, "order")
+        order = _type_of(found.frame, found.order, "order")
+        if not isinstance(order, (types.NumericType, types.DateType, *_TIMES)):
+            # As text, 10 is before 9.
+            raise JobError(
+                f"events(order={_shown(found.order)}) is {order.simpleString()}, expected a number or a timestamp; "
+                "cast it, for example with functions.col('COLUMN').cast('bigint')"
+            )
     return found
 
 
@@ -528,7 +534,7 @@ def columns_for(
         tuple(one for one in _DETAILS if _first_of(found.frame, one) is not None) if need.metadata or whole else ()
     )
     selected += [column_of(_first_of(found.frame, one) or one).alias(one) for one in details]
-    order = [functions.col("number")] if found.order is not None else _by_content(found, selected, content)
+    order = [*([functions.col("number")] if found.order is not None else ()), *_by_content(found, selected, content)]
     added = HUB_COLUMNS if found.system_columns else ()
     body_format = _OF_COLUMNS if found.body is None else found.format
     ordered = found.order is not None
@@ -546,10 +552,14 @@ def _arrow_order(
     found: EventsOfFrame, selected: Sequence[Column], content: Sequence[str], numbered: bool
 ) -> tuple[str, ...] | None:
     """Return `RowLayout.order`."""
-    if found.order is not None:
-        return ("number",) if numbered else None
+    if found.order is not None and not numbered:
+        return None
     schema = found.frame.select(*selected).schema
-    return ("arrival", *content) if all(_sorts_alike(schema[one].dataType) for one in content) else None
+    alike = [one for one in content if _sorts_alike(schema[one].dataType)]
+    if numbered:
+        # Positions rarely tie. It is not worth sorting in Spark for rows that differ in a record alone.
+        return ("number", "arrival", *alike)
+    return ("arrival", *content) if alike == [*content] else None
 
 
 def _sorts_alike(type_: types.DataType) -> bool:
