@@ -439,5 +439,12 @@ if (chosenColumns().length) showColumns();
 // What the server wrote has no columns of its own, and is no more than the first part of a search.
 if (chosenColumns().length || (isSearch() && !isComplete)) browse(currentQuery());
 document.querySelector("details.columns").addEventListener("toggle", async ({ target }) => {
-  if (target.open && !offered.size) offerColumns((await load(queryFor(currentQuery(), { limit: 20 })))?.events ?? []);
+  if (!target.open || offered.size) return;
+  try {
+    // Beside a search under way, which load() would end.
+    offerColumns((await get(`${hub}/events.json?${queryFor(currentQuery(), { limit: 20 })}`)).events);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    problem(byId("browse-problem"), error);
+  }
 });

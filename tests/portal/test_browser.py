@@ -62,6 +62,7 @@ HOSTILE_PAGES = (
     "empty-hub",
     "hub-goes-away",
     "two-tabs",
+    "columns-during-a-search",
     "stale-settings",
     "many-outputs",
     "job-that-fails",

@@ -90,6 +90,27 @@ await visit.run("two-tabs", async (page, expect) => {
   if (settings.keepsPictures) await other.screenshot({ path: `${settings.pictures}/two-tabs.png` });
 });
 
+await visit.run("columns-during-a-search", async (page, expect) => {
+  await page.goto("/eventhubs/odd/explorer");
+  let asked, release;
+  const isAsked = new Promise((done) => { asked = done; });
+  const isReleased = new Promise((done) => { release = done; });
+  await page.route(/events\.json\?.*limit=50/, async (route) => {
+    asked();
+    await isReleased;
+    await route.continue();
+  });
+  await page.getByLabel("Search").fill("reading");
+  await page.getByRole("button", { name: "Browse" }).click();
+  await isAsked;
+  const offered = page.waitForResponse(/limit=20/);
+  await page.locator("details.columns summary").click();
+  await (await offered).finished();
+  expect(await page.getByRole("button", { name: "Cancel" }).isVisible(), "the search is still under way");
+  release();
+  await page.locator("#browse-status", { hasText: "found; searched" }).waitFor();
+});
+
 await visit.run("stale-settings", async (page, expect) => {
   const stale = await page.context().newPage();
   stale.setDefaultTimeout(PATIENCE_MS);
