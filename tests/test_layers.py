@@ -8,6 +8,7 @@ from tests.source import cycles, folder_imports, imports, module_imports, module
 # The hub handles message bytes, not connections, so encodings and messages are all of amqp that it may use.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "lazy": (),
+    "log_format": (),
     "extensions": (),
     "outbound": (),
     "retrying": (),
@@ -399,9 +400,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
         "durable_files",
     ),
-    "workers": ("server", "server/kafka", "server/context", "hub", "hub/config", "kafka", "log"),
+    "workers": ("server", "server/kafka", "server/context", "hub", "hub/config", "kafka", "log", "log_format"),
     "service": ("durable_files", "outbound", "retrying"),
     "service/worker": (
+        "log_format",
         "outbound",
         "service",
         "spark",
@@ -489,6 +491,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "cli/hub": ("cli", "hub/config"),
     "cli/job": (
         "cli",
+        "log_format",
         "service",
         "job",
         "job/testing",
@@ -505,6 +508,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "azure/projects/model",
     ),
     "cli": (
+        "log_format",
         "outbound",
         "store",
         "hub",
@@ -531,6 +535,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 LIBRARIES = {
     "amqp": (),
     "lazy": (),
+    "log_format": (),
     "extensions": (),
     "outbound": (),
     "retrying": (),

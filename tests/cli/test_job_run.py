@@ -26,8 +26,8 @@ from tidegate.durable_files import DirectoryLock
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import StepReport, load_job, run_job
 from tidegate.job.run.run_log import RunLog
+from tidegate.log_format import JsonFormatter
 from tidegate.server import BackgroundServer
-from tidegate.service.log_format import JsonFormatter
 
 HUB = """\
 name = "j"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,6 +189,19 @@ def test_every_worker_knows_what_groups_of_kafka_s_clients_have_committed(
     for client in clients:
         body = client.request("$management", {**asked, "tidegate:with-kafka-groups": True})["body"]
         assert ("Dashboards", 1) in [(one["name"], one["position"]) for one in body["tidegate:kafka-groups"]]
+
+
+def test_workers_log_in_the_format_that_was_asked_for(tmp_path: Path) -> None:
+    hub = HubOfWorkers(tmp_path / "data")
+    hub.start("--log-format", "json", stderr=subprocess.PIPE)
+    client = hub.client()
+    with pytest.raises(Refused):
+        client.publisher("eh1/Partitions/99")
+    client.close()
+    hub.stop()
+    assert hub.process.stderr is not None
+    logged = [json.loads(line) for line in hub.process.stderr]
+    assert "tidegate.server.connections.client_connection" in [entry["logger"] for entry in logged]
 
 
 def test_it_stops_promptly(tmp_path: Path) -> None:

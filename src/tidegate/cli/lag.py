@@ -26,7 +26,7 @@ from tidegate.checkpoints.sqlite import SqliteCheckpoints
 from tidegate.cli.errors import explanation
 from tidegate.cli.processes import wait_for_stop_signal
 from tidegate.client import ClientError, ConnectionString, HubClient, HubPartition
-from tidegate.service.log_format import log_to_standard_error
+from tidegate.log_format import log_to_standard_error
 
 _DEFAULT_GROUP = "$Default"
 _KAFKA = "Kafka group"

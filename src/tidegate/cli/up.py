@@ -18,12 +18,12 @@ from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.cli.store import store_settings
 from tidegate.hub.access_rules import EMULATOR_KEY
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
+from tidegate.log_format import log_to_standard_error
 from tidegate.outbound import AddressPolicy
 from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
 from tidegate.server.server import tune_gc
 from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
-from tidegate.service.log_format import log_to_standard_error
 from tidegate.store import ClientSettings
 from tidegate.workers.pool import WorkerPool, unshareable, without_ports
 
@@ -253,7 +253,9 @@ def up(
     if workers > 1:
         own = without_ports(settings)
     server = Server(_config(config).model_copy(update=limits), data, own, further)
-    pool = WorkerPool(server, replace(settings, drain_s=0), workers, is_verbose=verbose) if workers > 1 else None
+    pool = None
+    if workers > 1:
+        pool = WorkerPool(server, replace(settings, drain_s=0), workers, is_verbose=verbose, log_format=log_format)
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, pool, jobs, addresses, has_portal=portal))
 

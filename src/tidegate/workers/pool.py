@@ -59,10 +59,19 @@ class Worker:
 class WorkerPool(Collector):
     """N workers that listen on the ports of `settings`, for a server that has started and listens on none."""
 
-    def __init__(self, server: Server, settings: ServerSettings, count: int, *, is_verbose: bool = False) -> None:
+    def __init__(
+        self,
+        server: Server,
+        settings: ServerSettings,
+        count: int,
+        *,
+        is_verbose: bool = False,
+        log_format: str = "text",
+    ) -> None:
         self._server = server
         self._settings = settings
         self._is_verbose = is_verbose
+        self._log_format = log_format
         self._workers = [Worker(number) for number in range(count)]
         self._tasks: list[asyncio.Task[None]] = []
         self._reserved: list[socket.socket] = []
@@ -162,6 +171,7 @@ class WorkerPool(Collector):
             "settings": settings,
             "data_dir": str(self._server.data_dir.absolute()),
             "is_verbose": self._is_verbose,
+            "log_format": self._log_format,
         }
         loop = asyncio.get_running_loop()
 

@@ -24,6 +24,7 @@ from tidegate.hub.producers import AppendRefused, Numbers
 from tidegate.kafka.records import RecordBatch
 from tidegate.log import FACTS_BYTES, LogError, LogFacts
 from tidegate.log.group import OnDurable
+from tidegate.log_format import log_to_standard_error
 from tidegate.server import Server, ServerSettings
 from tidegate.server.context.completions import Completions, InFlightBytes
 from tidegate.server.context.context import LogIdentities, ServerContext
@@ -353,7 +354,7 @@ async def _serve(stream: socket.socket, line: socket.socket, door: socket.socket
     await loop.create_connection(lambda: link, sock=stream)
     values = await link.settings
     level = logging.INFO if values["is_verbose"] else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
+    log_to_standard_error(values["log_format"], level)
     plain = values["settings"]
     for name in ("cert_file", "key_file"):
         plain[name] = plain[name] and Path(plain[name])

@@ -40,8 +40,8 @@ from tidegate.job.run.status import read_status
 from tidegate.job.run.tracing import traced_to
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
+from tidegate.log_format import log_to_standard_error
 from tidegate.ordering import END_OF_TIME
-from tidegate.service.log_format import log_to_standard_error
 
 _STATE = "local"
 

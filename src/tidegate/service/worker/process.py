@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tidegate.log_format import JsonFormatter
 from tidegate.service import channel
 from tidegate.service.job_files import CONSOLE, LOG
-from tidegate.service.log_format import JsonFormatter
 from tidegate.service.worker.sharing import SparkRequests
 from tidegate.service.worker.work import Send, Stop, problems_of, work
 

@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.service.log_format import JsonFormatter, TextFormatter
+from tidegate.log_format import JsonFormatter, TextFormatter
 
 
 @given(st.text())

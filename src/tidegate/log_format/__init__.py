@@ -6,6 +6,8 @@ import json
 import logging
 from datetime import UTC, datetime
 
+__all__ = ["JsonFormatter", "TextFormatter", "log_to_standard_error"]
+
 
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
