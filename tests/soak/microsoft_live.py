@@ -22,6 +22,7 @@ from tests.source import ROOT
 NEEDS_AZURE = {
     "test_faultinjector": "needs Microsoft's fault injector",
     "test_client_azure_sas_credential_entra": "needs Microsoft Entra",
+    "test_receive_storage_checkpoint": "needs a storage account and a subscription in Azure",
 }
 LIVE = "livetest"
 
