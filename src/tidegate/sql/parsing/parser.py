@@ -234,6 +234,13 @@ class Parser(MatchParser):
         value = self.expression()
         return syntax.SelectItem(value, self._alias())
 
+    def _refuse_equal_names(self) -> None:
+        """Raise the fault of a join by columns of one name; its words are no aliases."""
+        if self.at("USING") and self.following.text == "(":
+            raise self.fault("USING is not part of this language", _WRITE_ON)
+        if self.at("NATURAL") and self.following.upper in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL"):
+            raise self.fault("NATURAL JOIN is not part of this language", _WRITE_ON)
+
     def _refuse_element(self, item: syntax.SelectItem) -> None:
         """Raise the fault of a column with [0] right behind it, which names it, and then another name or a field."""
         alias, value = item.alias, item.value.span
@@ -252,10 +259,7 @@ class Parser(MatchParser):
                 token = self.advance()
                 return Word(token.text, Span(token.start, token.end), True)
             return self.name("a name after AS")
-        if self.at("USING") and self.following.text == "(":
-            raise self.fault("USING is not part of this language", _WRITE_ON)
-        if self.at("NATURAL") and self.following.upper in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL"):
-            raise self.fault("NATURAL JOIN is not part of this language", _WRITE_ON)
+        self._refuse_equal_names()
         if self.token.is_quoted or (self.token.kind is TokenKind.WORD and self.token.upper not in _NOT_AN_ALIAS):
             return self.name("a name")
         return None
@@ -286,6 +290,7 @@ class Parser(MatchParser):
         else:
             first = self._source()
         while True:
+            self._refuse_equal_names()
             if self.at("CROSS", "APPLY") or self.at("OUTER", "APPLY"):
                 rest.append(self._apply())
             elif self.at("JOIN") or self.at("INNER") or (self.at("LEFT") and self.following.text != "("):
@@ -368,6 +373,7 @@ class Parser(MatchParser):
             self.accept("INNER")
         self.expect("JOIN")
         source = self._source()
+        self._refuse_equal_names()
         self.expect("ON", why=" and a condition after JOIN")
         return syntax.JoinClause(left_outer, source, self.expression(), self.since(start))
 
