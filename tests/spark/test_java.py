@@ -116,6 +116,14 @@ def test_java_that_is_killed_each_time_is_said_to_be(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("no_gateway")
+def test_a_launcher_of_java_that_is_killed_may_start_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's script then ends by itself, with a line about itself."""
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, "", "#!/bin/sh\nkill -9 $$\n{body}")))
+    with pytest.raises(UnavailableError, match=r"Java ended as it started, twice \(exit code 1\): it said nothing"):
+        start_java(SparkConf().setMaster("local[1]"), tmp_path / "log")
+
+
+@pytest.mark.usefixtures("no_gateway")
 def test_java_that_is_killed_when_it_has_said_where_it_listens_may_start_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,8 @@ _SAYS_WHY = re.compile(
 )
 _TOO_OLD = re.compile(r"UnsupportedClassVersionError|has been compiled by a more recent version of the Java Runtime")
 _THREAD = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
+# Spark's script for starting Java trips over a launcher that wrote nothing, as one that was killed. That is no reason.
+_TRIPPED = re.compile(r"^.*spark-class: line \d+: CMD: bad array subscript\n?", re.MULTILINE)
 _NOISE = re.compile(
     r"^(at \S|\.\.\. \d+ more|WARNING: |Using Spark's default|Setting default log level|To adjust logging level"
     r"|\d\d/\d\d/\d\d \S+ (INFO|WARN) )|An error report file|hs_err_pid|VM warning: INFO: os::commit_memory"
@@ -251,6 +253,6 @@ def reason_of(said: str) -> str:
 
 def _written(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return _TRIPPED.sub("", path.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
