@@ -31,6 +31,8 @@ from tidegate.store.kafka.store import KafkaStore
 _logger = logging.getLogger(__name__)
 REFRESH_S = 5.0
 """How often offsets are read for people, metrics and `tidegate lag`."""
+_COORDINATOR_WITHIN_S, _LOOK_AGAIN_S = 5.0, 0.1
+"""A cluster has none until it has made their topic, at the first request for one, and not all clients try again."""
 _SHARED = "groups"
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _Result = TypeVar("_Result")
@@ -172,8 +174,14 @@ class ClusterGroups:
         if known is not None:
             return known
         cluster = self._store.cluster
-        answer = await cluster.ask_any(Api.FIND_COORDINATOR, {"key": group, "key_type": 0, "coordinator_keys": [group]})
-        found = answer.coordinators[0] if answer.coordinators else answer
+        until_s = time.monotonic() + _COORDINATOR_WITHIN_S
+        while True:
+            values = {"key": group, "key_type": 0, "coordinator_keys": [group]}
+            answer = await cluster.ask_any(Api.FIND_COORDINATOR, values)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE or time.monotonic() > until_s:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
         if found.error_code:
             raise BrokerError(found.error_code, "the coordinator of a group", found.error_message)
         if found.node_id not in cluster.brokers:
