@@ -174,9 +174,9 @@ class ClusterGroups:
         if known is not None:
             return known
         cluster = self._store.cluster
+        values = {"key": group, "key_type": 0, "coordinator_keys": [group]}
         until_s = time.monotonic() + _COORDINATOR_WITHIN_S
         while True:
-            values = {"key": group, "key_type": 0, "coordinator_keys": [group]}
             answer = await cluster.ask_any(Api.FIND_COORDINATOR, values)
             found = answer.coordinators[0] if answer.coordinators else answer
             if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE or time.monotonic() > until_s:

@@ -34,7 +34,8 @@ from tidegate.connectors.model.errors import InputError
 from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.engine import Program, TaskSide
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, ScanSummary
-from tidegate.spark.queries.frame_events import ArrivalOrder, ArrivalSteps, RowLayout
+from tidegate.spark.queries.arrival_order import ArrivalOrder, ArrivalSteps
+from tidegate.spark.queries.frame_events import RowLayout
 from tidegate.spark.queries.frame_runs import sorted_by_partition
 from tidegate.spark.queries.parcels import Beginning, TimelineRun, arrow_schema, rows_of, rows_of_task
 from tidegate.spark.queries.parquet_files import FileColumn, ParquetFiles, RowGroup, rows_of_group

@@ -22,7 +22,8 @@ from pyspark import TaskContext
 
 from tidegate.connectors.model.events import Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
-from tidegate.spark.queries.frame_events import NO_PARTITION, ArrivalOrder, RowLayout, partitions_in
+from tidegate.spark.queries.arrival_order import ArrivalOrder
+from tidegate.spark.queries.frame_events import NO_PARTITION, RowLayout, partitions_in
 from tidegate.spark.queries.parcels import arrow_schema, in_pieces, put_together, rows_of_task
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.

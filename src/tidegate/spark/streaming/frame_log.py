@@ -35,7 +35,8 @@ from tidegate.connectors.model.events import Events, PartitionEnd
 from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.durable_files import FileDamaged, Files, make_folders, read_checked, write_checked
 from tidegate.ordering import END_OF_TIME
-from tidegate.spark.queries.frame_events import ArrivalOrder, RowLayout, partitions_in
+from tidegate.spark.queries.arrival_order import ArrivalOrder
+from tidegate.spark.queries.frame_events import RowLayout, partitions_in
 from tidegate.spark.queries.frame_runs import encoded, merged_runs
 from tidegate.spark.queries.parcels import arrow_schema, rows_of_task
 from tidegate.spark.streaming.step_source import StepPart
