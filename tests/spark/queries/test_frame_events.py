@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pytest
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import JSON, Format, TableBodies
 from tidegate.ordering import parse_time
-from tidegate.spark.queries.frame_events import ArrivalOrder, RowLayout, partitions_in
+from tidegate.spark.queries.frame_events import RowLayout, partitions_in
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 BODIES = RowLayout("input", None, True, (), JSON, ())
@@ -99,16 +99,3 @@ def _cut(table: pa.Table, rows_each: int) -> Any:
 def test_rows_without_a_partition_are_refused() -> None:
     with pytest.raises(InputError, match=r"input 'input': 2 rows or more have no partition \(NULL\)"):
         BODIES.events("NULL", rows(), 0)
-
-
-def test_an_order_that_contradicts_the_arrival_is_refused() -> None:
-    def events(seconds: Sequence[float]) -> Any:
-        arrivals = [NOON + timedelta(seconds=one) for one in seconds]
-        return BODIES.events("0", rows(len(seconds), arrival=pa.array(arrivals, pa.timestamp("us", "UTC"))), 0)
-
-    order = ArrivalOrder("input", "3")
-    # A clock that is set back, and events that differ by less than it is read.
-    order.check(events([n + n % 2 * 0.9 for n in range(500)]))
-    order.check(events(range(100, 900)))
-    with pytest.raises(InputError, match="partition 3: the order contradicts the arrival: 40 of 1,340 events"):
-        order.check(events([900 - n * 2 for n in range(40)]))
