@@ -8,6 +8,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ import pytest
 from tests.log.support import SetClock
 from tests.patience import eventually
 from tests.profiles import scaled
+from tests.server.conftest import KEY, RULE
 from tests.server.kafka.client import FETCH_BY_NAME, KafkaClient, batch_of, fetch_fields, produce_fields
+from tidegate.hub.access import sign
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.group_offsets import RETENTION_MS, GroupOffsets
 from tidegate.kafka.compression import Compression
@@ -24,6 +27,7 @@ from tidegate.kafka.messages import Api, encode_request, parse_response
 from tidegate.kafka.records import Header, decode, parse_batches
 from tidegate.server import Server
 from tidegate.server.context.metrics import LoggedRefusals
+from tidegate.server.kafka import session
 from tidegate.server.kafka.connection import Refusals
 from tidegate.server.kafka.groups_api import GroupsApi
 
@@ -374,6 +378,32 @@ def test_a_right_ends_with_its_rule(server: Server, connect: Connect, hub: str) 
     assert client.produce(hub, BATCH).error_code == ErrorCode.NONE
     server.namespace.management.delete_access_rule("short-lived", hub)
     assert client.produce(hub, BATCH).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_client_whose_token_is_over_is_disconnected_until_it_shows_another(
+    server: Server, connect: Connect, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_token(lifetime_s: int) -> str:
+        resource = "sb://localhost/"
+        token = sign(resource, RULE, KEY, int(now_s[0]) + lifetime_s)
+        return f"Endpoint={resource};SharedAccessSignature={token}"
+
+    now_s = [time.time()]
+    monkeypatch.setattr(session, "time", SimpleNamespace(time=lambda: now_s[0]))
+    idle, renewing, reading = (connect(with_token(100)) for _ in range(3))
+    assert idle.produce(hub, BATCH).error_code == ErrorCode.NONE
+    fetching = reading.send(Api.FETCH, fetch_fields({(hub, 0): 1}, max_wait_ms=1_000), FETCH_BY_NAME)
+    now_s[0] += 99
+    assert renewing.log_in(with_token(100)).error_code == ErrorCode.NONE
+    now_s[0] += 1
+    # a wait that began in time ends as it would have, and not with the loss of a right
+    assert reading.receive(*fetching).responses[0].partitions[0].error_code == ErrorCode.NONE
+    for late in (idle, reading):
+        late.send(Api.PRODUCE, produce_fields(hub, BATCH))
+        assert late.receive_frame() == b""
+    assert connect(None).log_in(with_token(0)).error_message == "the token has expired"
+    assert renewing.produce(hub, BATCH).error_code == ErrorCode.NONE
+    assert renewing.fetch(hub, 2).high_watermark == 2
 
 
 def test_a_group_is_seen_only_from_within_its_scope(server: Server, connect: Connect, hub: str) -> None:

@@ -334,6 +334,9 @@ class KafkaConnection(asyncio.Protocol):
             name = Api(header.api).name.lower()
             self._refuse(f"a {name} request without authentication (set SASL_PLAINTEXT or SASL_SSL, and PLAIN)")
             return
+        if header.api not in _BEFORE_AUTHENTICATION and self.session.has_expired():
+            await self._close_expired()
+            return
         self._context.metrics.request()
         body = parse_request(header, frame)
         if header.api == Api.API_VERSIONS:
@@ -350,6 +353,19 @@ class KafkaConnection(asyncio.Protocol):
                 self._count_in_flight(size)
                 begun.add_done_callback(lambda _: self._count_done(size))
             self._answer(header, begun)
+
+    async def _close_expired(self) -> None:
+        """Disconnect a client whose token is over, as Kafka does (KIP-368), so that it connects with the next one.
+
+        It would take an answer for the loss of a right, for good. What it asked for in time is answered first: of a
+        publication it would not know otherwise whether to send it again.
+        """
+        if self._answers:
+            await asyncio.wait([answer for _, answer in self._answers])
+        self._note_refusal(
+            "its token has expired, and it has shown no other on this connection", Unauthorized.condition
+        )
+        self._end()
 
     def _count_in_flight(self, size: int) -> None:
         self._in_flight += size
@@ -428,6 +444,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def _refuse(self, what: str) -> None:
         self._note_refusal(what, "kafka-protocol")
+        self._end()
+
+    def _end(self) -> None:
         self._frames.clear()
         self._is_stopping = True
         self._transport.close()

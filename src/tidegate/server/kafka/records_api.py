@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Collection, Mapping
@@ -197,12 +198,12 @@ class RecordsApi:
                 left_s = deadline_s - loop.time()
                 if found.size >= body.min_bytes or found.is_urgent or left_s <= 0:
                     break
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
                         await arrived.wait()
-                except TimeoutError:
-                    continue
                 arrived.clear()
+                if session.has_expired():
+                    break  # it had the right when it asked; its next request ends the connection
         finally:
             for partition in watched:
                 self._context.arrivals.unwatch(partition, arrived.set)

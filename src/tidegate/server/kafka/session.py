@@ -75,6 +75,10 @@ class Session:
         """What the key covers."""
         return () if self.grant is None else self.grant.scope
 
+    def has_expired(self) -> bool:
+        """Return whether the token that the client has shown is over; keys do not expire."""
+        return self.grant is not None and self.grant.expires_at_s is not None and self.grant.expires_at_s <= time.time()
+
     def may(self, right: Right, *path: str) -> bool:
         """Return whether the client has a right, on the namespace or at a path below it."""
         if self.grant is None:
