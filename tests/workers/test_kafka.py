@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +194,26 @@ def test_another_key_counts_for_what_is_passed_on(hub: HubOfWorkers) -> None:
     again.log_in(hub.connection)
     delete(again, "rights")
     again.close()
+
+
+def test_a_hub_that_is_killed_while_members_wait_logs_no_failed_request(tmp_path: Path) -> None:
+    hub = HubOfWorkers(tmp_path / "data")
+    hub.start(stderr=subprocess.PIPE)
+    try:
+        present, late = hub.kafka(), hub.kafka()
+        member = present.receive(*join(present)).member_id
+        assert present.receive(*join(present, member)).error_code == 0
+        join(late, late.receive(*join(late)).member_id)  # waits until the other has joined again
+        eventually(lambda: described_state(present) == "PreparingRebalance")
+    finally:
+        hub.kill()
+    assert hub.process.stderr is not None
+    assert [line for line in hub.process.stderr if "ERROR" in line or "Traceback" in line] == []
+
+
+def described_state(client: KafkaClient) -> str:
+    (found,) = client.ask(Api.DESCRIBE_GROUPS, {"groups": ["workers"]}).groups
+    return str(found.group_state)
 
 
 def test_members_are_listed_once_among_the_clients(hub: HubOfWorkers, clients: list[KafkaClient]) -> None:

@@ -308,9 +308,8 @@ class KafkaConnection(asyncio.Protocol):
                 await self._begin(self._frames.popleft())
         except MalformedMessage as error:
             self._refuse(str(error))
-        except Exception:
-            _logger.exception("a request of the Kafka client %s failed", self.session.peer)
-            self._transport.close()
+        except Exception as error:
+            self._fail(error)
         finally:
             self._worker = None
 
@@ -389,8 +388,7 @@ class KafkaConnection(asyncio.Protocol):
                 continue
             error = answer.exception()
             if error is not None:
-                _logger.error("a request of the Kafka client %s failed", self.session.peer, exc_info=error)
-                self._transport.close()
+                self._fail(error)
                 return
             fields = answer.result()
             if fields is not None:
@@ -401,6 +399,14 @@ class KafkaConnection(asyncio.Protocol):
                 self._context.metrics.sent_bytes += len(data)
                 self._transport.write(data)
         self.choose_reading()
+
+    def _fail(self, error: BaseException) -> None:
+        """Close after a request that has no answer, so that the client sends it again."""
+        if isinstance(error, ConnectionError):  # the process that would have answered is stopping, or was killed
+            _logger.info("the Kafka client %s is disconnected: %s", self.session.peer, error)
+        else:
+            _logger.error("a request of the Kafka client %s failed", self.session.peer, exc_info=error)
+        self._transport.close()
 
     # -- authentication
 
