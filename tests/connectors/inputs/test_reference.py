@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,18 @@ from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, RevealedLog, TravellingTasks, logs, policies, travelling
 from tests.profiles import example_count
+from tidegate import durable_files
+from tidegate.connectors.inputs import reference
 from tidegate.connectors.inputs.recorded import RecordedLog
 from tidegate.connectors.inputs.reference import ReferenceInput, References
+from tidegate.connectors.model import state_file
 from tidegate.connectors.model.errors import InputError
 from tidegate.engine import CATALOG, Program
 from tidegate.job import JobError, load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.verification import verify
 from tidegate.job.prepare.check import check_job
+from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.run import in_this_process
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
@@ -428,3 +435,82 @@ def test_an_editor_is_told_where_the_path_of_a_wrong_table_stands(tmp_path: Path
     assert "there is no file" in finding.message
     (tmp_path / "none.json").write_bytes(table(0))
     assert check_job(text, path)[1] == []
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+@pytest.mark.parametrize("keys", ["a", "abcd"])
+@pytest.mark.parametrize("killed_at", [1, 2])
+def test_a_table_that_comes_while_a_job_is_dead_changes_no_row_that_its_outputs_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str, killed_at: int
+) -> None:
+    """Rows were skipped in an output by their number, so that some were missing or there twice."""
+    timed = 'path = "ref/{date}/{time}.json"\ntime_format = "HH-mm-ss"'
+    path = write_job(tmp_path, f"{timed}\nrefresh_s = 1e-9\nsettle_s = 0")
+    content = path.read_text().replace('type = "file"\npath = "rows.jsonl"', 'type = "sqlite"\npath = "rows.db"')
+    path.write_text(content + 'table = "rows"\n[event_ordering]\nlate_arrival_tolerance_s = 0\n')
+    put(tmp_path / "ref", 0, 1)
+
+    def write_commit(journal: Journal, commit: Commit) -> None:
+        if commit.steps == killed_at:
+            raise Killed
+        written(journal, commit)
+
+    written = Journal.write_commit
+    monkeypatch.setattr(Journal, "write_commit", write_commit)
+    with pytest.raises(Killed):
+        run_job(job := load_job(path), travelling(job), max_events_per_step=7)
+    monkeypatch.undo()
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as database:
+        before = database.execute("SELECT v, version FROM rows ORDER BY rowid").fetchall()
+        assert before
+        late = json.dumps([{"k": key, "version": version} for key in keys for version in (2, 3)])
+        (tmp_path / "ref" / name_of(3)).write_text(late)
+        run_job(job := load_job(path), travelling(job), max_events_per_step=3)
+        rows = database.execute("SELECT v, version FROM rows ORDER BY rowid").fetchall()
+    assert rows[: len(before)] == before
+    # There is one time up to which every event is joined to the first table, and from which on to the second.
+    first = [v for v, version in rows if version == 1]
+    assert first == list(range(0, first[-1] + 1, 3))
+    second = [(v, version) for v in range(first[-1] + 3, 60, 3) if "ab"[v % 2] in keys for version in (2, 3)]
+    assert second
+    assert rows == [(v, 1) for v in first] + second
+
+
+@pytest.mark.parametrize("refused", ["reference.json", "a table"])
+def test_a_job_waits_while_the_disk_takes_no_new_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """The job ended with 'cannot write', where it waits for what else it writes."""
+    path = write_job(tmp_path, 'path = "ref.json"\nrefresh_s = 1e-9\nsettle_s = 0')
+    (tmp_path / "ref.json").write_bytes(table(1))
+    refusals = 0
+
+    def replace_file(file: Path, content: bytes) -> None:
+        nonlocal refusals
+        is_table = file.parent.name == "reference"
+        if (tmp_path / "new").exists() and refusals < 3 and is_table == (refused == "a table"):
+            refusals += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        durable_files.replace_file(file, content)
+
+    monkeypatch.setattr(reference, "replace_file", replace_file)
+    monkeypatch.setattr(
+        state_file, "write_checked", lambda file, content: replace_file(file, durable_files.encode_checked(content))
+    )
+
+    def on_step(report: Any) -> None:
+        if report.number == 3:
+            (tmp_path / "new").touch()
+            (tmp_path / "ref.json").write_bytes(table(2))
+            os.utime(tmp_path / "ref.json", ns=(at(0) * 100, at(0) * 100))
+
+    said: list[str] = []
+    job = load_job(path)
+    run_job(job, travelling(job), max_events_per_step=4, on_step=on_step, notice=said.append)
+    assert refusals == 3
+    assert "No space left on device; waiting" in said[0]
+    versions = [json.loads(line)["version"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert versions == [1] * 12 + [2] * 8

@@ -7,8 +7,10 @@ whatever has happened to the files.
 
 A table's file may appear, or change, after events of its time have been joined to the previous table. They are not
 joined again: the table becomes effective at the first time that no row has been joined at yet ("late"), and that time
-is recorded. A file whose time is before that of an effective table is never used, as in the service ("Use reference
-data for lookups": files may only be appended in the order of their times).
+is recorded. How far rows have been joined is recorded too, before their results leave. A run that is killed between its
+outputs and its journal is followed by one that computes the same results again, and a new table must not change them. A
+file whose time is before that of an effective table is never used, as in the service ("Use reference data for lookups":
+files may only be appended in the order of their times).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pydantic import Field
 from tidegate.blobs import Blob, BlobError, BlobSource, PathPattern, open_source
 from tidegate.connectors.inputs.file_settings import FileSettings, has_settled
 from tidegate.connectors.inputs.kinds import INPUTS, FormatName, InputSection
-from tidegate.connectors.model.errors import InputError, InputUnavailableError
+from tidegate.connectors.model.errors import InputError, InputUnavailableError, UnavailableError
 from tidegate.connectors.model.section import Public, SecretUrl
 from tidegate.connectors.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.durable_files import replace_file
@@ -167,6 +169,19 @@ class Taken:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How far rows have been joined whose results may have left, though no commit says so.
+
+    Attributes:
+        time: ticks; no row with a later time has been joined.
+        released: ticks; up to where results had been committed. After another commit this no longer counts.
+    """
+
+    time: int
+    released: int
+
+
 def reference_tables(
     definitions: Mapping[str, ReferenceSection], state_dir: Path | None, limits: DecodingLimits = DEFAULT_LIMITS
 ) -> dict[str, tuple[TableVersion, ...]]:
@@ -201,7 +216,11 @@ class References:
         self._looked_at_s: dict[str, float] = {}
         self._same: set[Blob] = set()
         self._latest: dict[str, Blob] = {}
-        written, self._past = ({}, {}) if folder is None else _written(folder)
+        self._has_new = False
+        self._joined: Joined | None = None
+        written: dict[str, list[Taken]] = {}
+        if folder is not None:
+            written, self._past, self._joined = _written(folder)
         for name in self._definitions:
             self._taken[name] = written.get(name, [])
             if not self._taken[name]:
@@ -209,14 +228,15 @@ class References:
                 if not self._taken[name]:
                     described = self._sources[name].described
                     raise _Away(f"reference data '{self._names[name]}': there is no file {described}")
+        self._has_new = False
 
     def __bool__(self) -> bool:
         return bool(self._definitions)
 
     def keep(self, folder: Path) -> None:
-        """Record tables in a folder: those taken in so far at once, later ones as they come. Raises InputError."""
+        """Record tables in a folder: those taken in so far at once, later ones as they come. Raises JobError."""
         self._folder = folder
-        self._write()
+        self._write(self._joined)
 
     def tables(self) -> dict[str, tuple[TableVersion, ...]]:
         """Return the tables that rows may still be joined to, by input name in lower case. Raises InputError."""
@@ -229,6 +249,32 @@ class References:
             for name, taken in self._taken.items()
         }
 
+    def resume(self, released: int, lookback: int) -> None:
+        """Continue where all results before a time (ticks) have left, over rows up to ``lookback`` ticks older.
+
+        Raises:
+            JobError: a new table cannot be used or recorded.
+        """
+        if self._joined is not None and self._joined.released != released:
+            self._joined = None
+        if released != NO_TIME:
+            self.go_back(released - lookback)
+            self.refresh(released)
+
+    def note_joined(self, joined: int, released: int) -> None:
+        """Record how far rows have been joined, before their results leave.
+
+        Args:
+            joined: ticks; no row with a later time has been joined.
+            released: ticks; all results before it are committed.
+
+        Raises:
+            UnavailableError: the disk refuses.
+        """
+        noted = self._joined
+        if self._definitions and (noted is None or noted.released != released or noted.time < joined):
+            self._write(Joined(joined, released))
+
     def refresh(self, not_before: int, needed_from: int = NO_TIME) -> bool:
         """Look for new tables if it is time to; return whether there are any.
 
@@ -238,8 +284,10 @@ class References:
 
         Raises:
             InputError: a new table cannot be used.
+            UnavailableError: the disk refuses; another call tries again.
         """
-        changed = False
+        if self._joined is not None:
+            not_before = max(not_before, self._joined.time + 1)
         not_before = min(not_before, END_OF_TIME)
         for name, definition in self._definitions.items():
             if definition.is_fixed and self._taken[name]:
@@ -247,14 +295,19 @@ class References:
             if time.monotonic() - self._looked_at_s.get(name, float("-inf")) < definition.refresh_s:
                 continue
             try:
-                changed |= self._look(name, not_before)
+                self._look(name, not_before)
             except _Away as error:
                 # The known tables stay effective; one that comes later will be late.
                 _logger.warning("%s; trying again in %s s", error, definition.refresh_s)
-        if changed:
-            self._give_up(needed_from)
-            self._write()
-        return changed
+            except UnavailableError:
+                self._looked_at_s[name] = float("-inf")
+                raise
+        if not self._has_new:
+            return False
+        self._give_up(needed_from)
+        self._write(self._joined)
+        self._has_new = False
+        return True
 
     def go_back(self, needed_from: int) -> None:
         """Take tables in again that were given up, as rows from this time on (ticks) are joined once more."""
@@ -266,21 +319,21 @@ class References:
 
     # files
 
-    def _look(self, name: str, not_before: int) -> bool:
+    def _look(self, name: str, not_before: int) -> None:
         """Take in the new files of one input."""
         self._looked_at_s[name] = time.monotonic()
         try:
             found = self._sources[name].find()
         except BlobError as error:
             raise _Away(f"reference data '{self._names[name]}': {error}") from error
-        changed, is_first = False, not self._taken[name]
+        is_first = not self._taken[name]
         in_order = sorted(found, key=lambda item: (_or(item[1], NO_TIME), item[0].modified, item[0].name))
         if self._sources[name].are_timed:
             known = self._same.union(one.blob for one in self._taken[name])
             for blob, at in in_order:
                 if blob not in known and (is_first or self._is_complete(name, blob)):
-                    changed |= self._take(name, blob, _or(at, NO_TIME), not_before)
-            return changed
+                    self._take(name, blob, _or(at, NO_TIME), not_before)
+            return
         if len(in_order) > 1:
             raise InputError(
                 f"reference data '{self._names[name]}': {len(in_order)} files fit {self._sources[name].described}; "
@@ -293,9 +346,8 @@ class References:
                 if latest is not None and at < latest.time:
                     # It was replaced by a file that was modified earlier, such as a copy of a table before.
                     at = max(latest.time, time.time_ns() // 100)
-                changed |= self._take(name, blob, at, not_before)
+                self._take(name, blob, at, not_before)
                 self._latest[name] = blob
-        return changed
 
     def _is_complete(self, name: str, blob: Blob) -> bool:
         """Return whether a file can be taken in; if not, look again soon.
@@ -307,11 +359,11 @@ class References:
         self._looked_at_s[name] = float("-inf")
         return False
 
-    def _take(self, name: str, blob: Blob, at: int, not_before: int) -> bool:
+    def _take(self, name: str, blob: Blob, at: int, not_before: int) -> None:
         taken = self._taken[name]
         in_force = max((one.time for one in taken if one.effective <= not_before), default=None)
         if in_force is not None and at < in_force:
-            return False
+            return
         effective = max(at, not_before)
         content = self._read(name, blob)
         one = Taken(blob, at, effective, _digest(content))
@@ -319,7 +371,7 @@ class References:
         before = [other for other in taken if other.time <= at and other not in same]
         if before and before[-1].digest == one.digest:
             self._same.add(blob)  # touched, or written again: the same table
-            return False
+            return
         self._decode(name, one, content)
         self._keep_content(one.digest, content)
         if effective > at and taken:
@@ -334,7 +386,7 @@ class References:
             )
         rest = [other for other in taken if other not in same]
         self._taken[name] = sorted([*rest, one], key=lambda other: (other.effective, other.time))
-        return True
+        self._has_new = True
 
     def _decode(self, name: str, taken: Taken, content: bytes) -> None:
         self._snapshots[taken.digest] = _decoded(
@@ -376,14 +428,14 @@ class References:
     def _keep_content(self, digest: str, content: bytes) -> None:
         if self._folder is not None:
             path = self._folder / _CONTENTS / digest
-            if not path.exists():
-                path.parent.mkdir(exist_ok=True)
-                try:
+            try:
+                if not path.exists():
+                    path.parent.mkdir(exist_ok=True)
                     replace_file(path, content)
-                except OSError as error:
-                    raise InputUnavailableError(f"cannot write {path}: {error.strerror}") from error
+            except OSError as error:
+                raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
 
-    def _write(self) -> None:
+    def _write(self, joined: Joined | None) -> None:
         if self._folder is None or not self._definitions:
             return
         for name, taken in self._taken.items():
@@ -394,8 +446,10 @@ class References:
             "version": _VERSION,
             "inputs": {name: [asdict(one) for one in taken] for name, taken in self._taken.items()},
             "past": {name: [asdict(one) for one in past] for name, past in self._past.items()},
+            "joined": None if joined is None else asdict(joined),
         }
         write_state(self._folder / _FILE, content)
+        self._joined = joined
         kept = {one.digest for taken in [*self._taken.values(), *self._past.values()] for one in taken}
         for path in list(_files(self._folder / _CONTENTS)):
             if path.name not in kept:
@@ -409,13 +463,18 @@ def _opened(name: str, definition: ReferenceSection) -> ReferenceFiles:
         raise InputError(f"reference data '{name}': {error}") from error
 
 
-def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]]]:
-    """Return the tables that rows may still be joined to, and those of earlier rows."""
+def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]], Joined | None]:
+    """Return the tables that rows may still be joined to, those of earlier rows, and how far rows have been joined."""
     content: Any = read_state(folder / _FILE, _VERSION)
     if content is None:
-        return {}, {}
+        return {}, {}, None
     try:
-        return _tables_in(content["inputs"]), _tables_in(content["past"])
+        joined = content.get("joined")  # earlier versions did not write it
+        return (
+            _tables_in(content["inputs"]),
+            _tables_in(content["past"]),
+            None if joined is None else Joined(**joined),
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
 

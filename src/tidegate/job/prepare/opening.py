@@ -157,14 +157,24 @@ class Inputs:
         self._committed = released
         self._references = References(reference_definitions(definition), folder, definition.input_limits.limits)
         self._references.keep(folder)
-        if released != NO_TIME:
-            self._references.go_back(released - program.lookback_ticks)
-            self._references.refresh(released)
+        self._references.resume(released, program.lookback_ticks)
         self.program = program.with_reference(self._references.tables()) if self._references else program
         self.logs, self._ticks = open_logs(definition, program, policy, reading=reading)
 
+    def prepare_rows(self, looked_at: int) -> None:
+        """Make durable what rows that are about to leave may depend on.
+
+        Args:
+            looked_at: ticks; no row with a later time has been computed.
+
+        Raises:
+            JobError: the disk refuses.
+        """
+        self._references.note_joined(looked_at, self._committed)
+        self.make_durable()
+
     def make_durable(self) -> None:
-        """Make durable what rows that are about to leave, or a time that is about to be committed, may depend on.
+        """Make durable what a time that is about to be committed may depend on.
 
         Raises:
             JobError: the disk refuses.
@@ -181,6 +191,7 @@ class Inputs:
 
         Raises:
             InputError: a table cannot be read.
+            UnavailableError: the disk refuses.
         """
         if not self._references:
             return

@@ -23,6 +23,7 @@ from tidegate.job.runtime.step import Step, Stepper
 from tidegate.job.side_outputs import SideOutputs
 
 _COMMIT_EVERY_S = 1.0
+_STATE_OF_INPUTS = "the state of the inputs"
 
 
 class CommitCoordinator:
@@ -62,6 +63,8 @@ class CommitCoordinator:
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
+        if step.result_count or side_rows:
+            self._retry_policy.call(_STATE_OF_INPUTS, lambda: self._inputs.prepare_rows(stepper.looked_at))
         for encoded in step.encoded:
             self._sinks.write(encoded)
         for rows in (*step.rows, *side_rows):
@@ -72,13 +75,21 @@ class CommitCoordinator:
             self.commit(stepper)
         self._retry_policy.call("the status file", lambda: self._status.update(step, self.totals))
 
+    def refresh_reference_data(self, stepper: Stepper) -> None:
+        """Load new reference data between two steps, if there are any.
+
+        Raises:
+            JobError: a table cannot be read, or its copy has not been written for too long.
+        """
+        self._retry_policy.call(_STATE_OF_INPUTS, lambda: self._inputs.refresh_reference_data(stepper))
+
     def commit(self, stepper: Stepper) -> None:
         """Make the outputs durable, and only then say in the journal that their rows have left.
 
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
-        self._retry_policy.call("the state of the inputs", self._inputs.make_durable)
+        self._retry_policy.call(_STATE_OF_INPUTS, self._inputs.make_durable)
         positions: dict[str, dict[str, int]] = {}
         for (name, partition), position in stepper.positions.items():
             counted = self._commit.positions.get(name, {}).get(partition, 0)

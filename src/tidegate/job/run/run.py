@@ -285,7 +285,7 @@ class _Run:
                 caught_up_at = caught_up_at or time.monotonic()
                 if self._backlog_is_out(step, began, time.monotonic() - caught_up_at):
                     return self._finish(Ending.CAUGHT_UP)
-            self._inputs.refresh_reference_data(self._stepper)
+            self._coordinator.refresh_reference_data(self._stepper)
             idle_s = self._pause(idle_s) if not step.events and not has_more else _IDLE_S
         return self._finish(Ending.STOPPED)
 
@@ -331,8 +331,6 @@ class _Run:
         )
         computed_ns = time.time_ns()
         self._seals.note_speed(step.events, (computed_ns - began_ns) / 1e9)
-        if step.result_count or side_rows:
-            self._inputs.make_durable()
         self._coordinator.accept_step(step, side_rows, self._stepper)
         self._warn(self._quality.note(step))
         times = StepTimes(began_ns, computed_ns, time.time_ns())

@@ -357,7 +357,7 @@ class Stepper:
     @property
     def looked_at(self) -> int:
         """Ticks: no row with a later time has been computed yet, by a task or here."""
-        return max(self.released, self._timelines.latest_time)
+        return max(self.released, self._timelines.latest_time, *self.ahead.values())
 
     @property
     def settled_at(self) -> int:
