@@ -26,6 +26,9 @@ export async function request(url, options = {}) {
 
 export const get = (url, options) => request(url, options);
 
+/** Return a name as one segment of a URL's path: that of a page, where the name ends in `.json`. */
+export const segment = (name) => encodeURIComponent(name).replace(/\.json$/, "%2Ejson");
+
 export function post(url, body = {}, options = {}) {
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": token };
   return request(url, { method: "POST", headers, body: JSON.stringify(body), ...options });

@@ -1,5 +1,5 @@
 // The form of a new job: hubs of this namespace are complete at once, other kinds are set up on the job's page.
-import { Refused, post, problem } from "./_common.js";
+import { Refused, post, problem, segment } from "./_common.js";
 
 const form = document.getElementById("new-job");
 
@@ -43,7 +43,7 @@ form?.addEventListener("submit", async (event) => {
   problem(refused, null);
   try {
     const made = await post("/jobs", body);
-    location.assign(`/jobs/${encodeURIComponent(made.name)}${further.size ? `#${further}` : ""}`);
+    location.assign(`/jobs/${segment(made.name)}${further.size ? `#${further}` : ""}`);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     problem(refused, error);

@@ -1,5 +1,5 @@
 // Every page: dialogs, forms that send JSON, buttons that ask before they act, and figures that stay current.
-import { Refused, badge, confirmed, element, every, fill, get, notice, post, problem, sparkline, tell, zone } from "./_common.js";
+import { Refused, badge, confirmed, element, every, fill, get, notice, post, problem, segment, sparkline, tell, zone } from "./_common.js";
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
@@ -47,7 +47,7 @@ for (const form of document.querySelectorAll("form[data-action]")) {
       const said = values(form);
       const answer = await post(form.dataset.action, form.dataset.within ? { [form.dataset.within]: said } : said);
       if (form.dataset.shows) await show(form, answer[form.dataset.shows]);
-      else if (form.dataset.then) location.assign(form.dataset.then.replace("{name}", encodeURIComponent(answer.name ?? "")));
+      else if (form.dataset.then) location.assign(form.dataset.then.replace("{name}", segment(answer.name ?? "")));
       else location.reload();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
@@ -77,7 +77,7 @@ document.addEventListener("click", async (event) => {
   button.disabled = true;
   try {
     const answer = await post(button.dataset.post, JSON.parse(button.dataset.body ?? "{}"));
-    if (button.dataset.then) location.assign(button.dataset.then.replace("{name}", encodeURIComponent(answer.name ?? "")));
+    if (button.dataset.then) location.assign(button.dataset.then.replace("{name}", segment(answer.name ?? "")));
     else location.reload();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

@@ -64,6 +64,8 @@ HOSTILE_PAGES = (
     "two-tabs",
     "columns-during-a-search",
     "stale-settings",
+    "stale-tags",
+    "a-name-ending-in-json",
     "many-outputs",
     "job-that-fails",
     "avro-events",

@@ -129,6 +129,36 @@ await visit.run("stale-settings", async (page, expect) => {
   expect(found.userMetadata === "said later", "what was changed is saved");
 });
 
+await visit.run("stale-tags", async (page, expect) => {
+  const stale = await page.context().newPage();
+  stale.setDefaultTimeout(PATIENCE_MS);
+  for (const tab of [page, stale]) {
+    await tab.goto("/jobs/many");
+    await tab.getByRole("button", { name: "tags" }).click();
+  }
+  for (const [tab, line] of [[page, "team = blue"], [stale, "room = 7"]]) {
+    await tab.getByLabel("One on each line").fill(line);
+    const reloaded = tab.waitForEvent("load");
+    await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+    await reloaded;
+  }
+  const found = await page.evaluate(async () => (await fetch("/jobs/many.json")).json());
+  expect(found.tags.team === "blue" && found.tags.room === "7", `both tags are there: ${JSON.stringify(found.tags)}`);
+});
+
+await visit.run("a-name-ending-in-json", async (page, expect) => {
+  await page.goto("/");
+  await page.getByRole("button", { name: "New event hub" }).click();
+  await page.getByRole("dialog").getByLabel("Name").fill("odd.json");
+  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+  await page.getByRole("heading", { name: "odd.json", exact: true }).waitFor();
+  await page.getByRole("link", { name: "Data explorer" }).click();
+  await page.getByRole("link", { name: "odd.json" }).click();
+  await page.getByRole("heading", { name: "odd.json", exact: true }).waitFor();
+  const data = await page.getByRole("link", { name: "This page as JSON" }).evaluate(async ({ href }) => (await fetch(href)).json());
+  expect(data.name === "odd.json", `its data: ${data.name}`);
+});
+
 await visit.run("many-outputs", async (page, expect) => {
   await page.goto("/jobs/many");
   const shown = await text(page, "main");

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.hub.errors import AlreadyExists, ArgumentError, HubError, NotFound
-from tidegate.portal.web.handling import text_of
+from tidegate.portal.web.handling import changed_tags, text_of
 from tidegate.service import (
     Changed,
     InvalidJob,
@@ -137,9 +137,14 @@ def with_ordering(settings: Mapping[str, Any]) -> Change:
     return change
 
 
-def with_tags(tags: Mapping[str, str]) -> Change:
-    """Return the change to other tags, which are kept where Azure's management API keeps its own."""
-    return lambda document: replace(document, arm={**document.arm, "tags": dict(tags)})
+def with_tags(body: Any) -> Change:
+    """Return the change of tags that a form asks for; they are kept where Azure's management API keeps its own."""
+
+    def change(document: JobDocument) -> JobDocument:
+        tags = changed_tags(document.arm.get("tags") or {}, body)
+        return replace(document, arm={**document.arm, "tags": tags})
+
+    return change
 
 
 NEW_JOB_FIELDS = ("inputName", "inputHub", "outputName", "outputHub", "outputPath")

@@ -43,8 +43,8 @@ from tidegate.portal.jobs.descriptions import (
 from tidegate.portal.jobs.history import RANGES, partition_series, query_changes, series
 from tidegate.portal.jobs.sections import INPUT_TITLES, OUTPUT_TITLES, TITLES, SectionRoutes
 from tidegate.portal.jobs.workbench_client import WorkbenchClient
-from tidegate.portal.web.handling import Act, Desk, Load, integer_of, tags_of, text_of
-from tidegate.portal.web.rendering import JSON_SUFFIX
+from tidegate.portal.web.handling import TAG_FIELDS, Act, Desk, Load, integer_of, text_of
+from tidegate.portal.web.rendering import names_json
 from tidegate.portal.web.sessions import Visitor, VisitorRole
 from tidegate.service import JobResource, Jobs, JobState
 from tidegate.service.questions import engine_is_installed
@@ -81,7 +81,7 @@ class JobPages:
             self._action(f"{JOB}/clone", self._clone, owner, ("name",)),
             self._action(f"{JOB}/query", self._set_query, contributor, ("query", "etag")),
             self._action(f"{JOB}/ordering", self._set_ordering, contributor, (*ORDERING_FIELDS, "etag")),
-            self._action(f"{JOB}/tags", self._set_tags, contributor, ("tags",)),
+            self._action(f"{JOB}/tags", self._set_tags, contributor, TAG_FIELDS),
             self._action(f"{JOB}/compile", self._compile, reader, ("query",)),
             self._action(f"{JOB}/test", self._test, contributor, ("query", "uploaded", "events")),
             self._action(f"{JOB}/tune", self._tune, reader, ORDERING_FIELDS),
@@ -225,7 +225,7 @@ class JobPages:
         return await self._edit(request, with_ordering(ordering_of(body)), text_of(body, "etag") or None)
 
     async def _set_tags(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
-        return await self._edit(request, with_tags(tags_of(body)), None)
+        return await self._edit(request, with_tags(body), None)
 
     async def _edit(self, request: Request, change: Any, etag: str | None) -> Mapping[str, Any]:
         name = request.path_params["job"]
@@ -317,7 +317,7 @@ class JobPages:
     async def _diagram(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         job = self._job(request)
         plan, problem = None, ""
-        if self._editing.is_running or request.url.path.endswith(".json"):
+        if self._editing.is_running or names_json(request.scope):
             # A page does not wait until the engine is loaded; its script asks for the plan.
             try:
                 plan = await self._editing.ask("plan", definition=dict(job.definition))
@@ -345,7 +345,7 @@ class JobPages:
         place = None if after is None else integer_of({"after": after}, "after", 0, 0, 1 << 62)
         lines = await run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place))
         shown = {"lines": repeated([dict(one) for one in lines.lines]), "next": lines.next}
-        if place is not None and request.url.path.endswith(JSON_SUFFIX):
+        if place is not None and names_json(request.scope):
             return shown  # a reader that follows the log has the rest already
         groups = await run_in_threadpool(self._jobs.error_groups, job.name)
         sections = self._definition(request).get("inputs") or {}

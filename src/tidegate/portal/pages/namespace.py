@@ -13,7 +13,7 @@ from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right, is_roo
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS
 from tidegate.hub.errors import ArgumentError
 from tidegate.hub.namespace import Namespace
-from tidegate.portal.web.handling import Desk, tags_of, text_of
+from tidegate.portal.web.handling import TAG_FIELDS, Desk, changed_tags, text_of
 from tidegate.portal.web.sessions import Forbidden, Visitor, VisitorRole
 
 _LEVELS = ("/namespace", "/eventhubs/{hub}")
@@ -74,7 +74,7 @@ class NamespacePages:
             desk.action("/eventhubs/{hub}/publishers/revoke", self._revoke, manager, ("publisher",)),
             desk.action("/eventhubs/{hub}/publishers/restore", self._restore, manager, ("publisher",)),
             desk.action("/namespace/limits", self._set_limits, manager, ("throughputUnits", "autoInflateTo")),
-            *([] if self._tags is None else [desk.action("/namespace/tags", self._set_tags, manager, ("tags",))]),
+            *([] if self._tags is None else [desk.action("/namespace/tags", self._set_tags, manager, TAG_FIELDS)]),
             *desk.page("/namespace", "namespace.html", self._show),
         ]
 
@@ -168,7 +168,8 @@ class NamespacePages:
 
     async def _set_tags(self, request: Request, visitor: Visitor, body: Any) -> None:
         assert self._tags is not None
-        await run_in_threadpool(self._tags.set_namespace_tags, tags_of(body))
+        tags = changed_tags(self._tags.namespace_tags(), body)
+        await run_in_threadpool(self._tags.set_namespace_tags, tags)
 
     async def _set_limits(self, request: Request, visitor: Visitor, body: Any) -> None:
         now = self._namespace.limits

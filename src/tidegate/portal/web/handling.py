@@ -11,11 +11,20 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, Unauthorized
 from tidegate.log import LogError
-from tidegate.portal.web.rendering import JSON_SUFFIX, error_answer, html_answer, json_answer, wants_json
+from tidegate.portal.web.rendering import (
+    JSON_SUFFIX,
+    error_answer,
+    html_answer,
+    json_answer,
+    names_json,
+    wants_json,
+    written_path,
+)
 from tidegate.portal.web.sessions import TOKEN_HEADER, Forbidden, Sessions, Visitor, VisitorRole
 from tidegate.server.http.refusals import read_body
 from tidegate.server.http.routing import HttpContext
@@ -43,12 +52,39 @@ MOST_TAGS = 50
 _LONGEST_TAG = {"name": 512, "value": 256}
 
 
-def tags_of(body: Any) -> dict[str, str]:
-    """Return the tags of a request's body, lines of `name = value`, within Azure's limits. Raises ArgumentError."""
+TAG_FIELDS = ("tags", "shown")
+"""What a form says of tags: as they are to be, and as it showed them before they were edited."""
+
+
+def changed_tags(current: Mapping[str, str], body: Any) -> dict[str, str]:
+    """Return tags with what a request's body changes. Raises ArgumentError.
+
+    What differs between `shown` and `tags` is changed: the other tags may have been changed elsewhere since. Without
+    `shown`, as scripts send it, `tags` replaces them all.
+    """
     if not isinstance(body, dict) or "tags" not in body:
         raise ArgumentError("tags: expected lines of name = value; an empty text removes all tags")
+    wanted = _tags_in(body, "tags")
+    if "shown" not in body:
+        return wanted
+    shown = _tags_in(body, "shown")
+    replaced = {name.lower() for name, value in wanted.items() if shown.get(name) != value}
+    removed = {name.lower() for name in shown if name not in wanted}
+    kept = {name: value for name, value in current.items() if name.lower() not in replaced | removed}
+    changed = kept | {name: value for name, value in wanted.items() if name.lower() in replaced}
+    _check_count(changed)
+    return changed
+
+
+def _check_count(tags: Mapping[str, str]) -> None:
+    if len(tags) > MOST_TAGS:
+        raise ArgumentError(f"tags: there may be {MOST_TAGS}, not {len(tags)}")
+
+
+def _tags_in(body: Mapping[str, Any], field: str) -> dict[str, str]:
+    """Return the tags of a field, lines of `name = value`, within Azure's limits. Raises ArgumentError."""
     found: dict[str, str] = {}
-    for number, line in enumerate(text_of(body, "tags").splitlines(), 1):
+    for number, line in enumerate(text_of(body, field).splitlines(), 1):
         if not line.strip():
             continue
         name, equals, value = (part.strip() for part in line.partition("="))
@@ -61,8 +97,7 @@ def tags_of(body: Any) -> dict[str, str]:
         if name.lower() in map(str.lower, found):
             raise ArgumentError(f"tags, line {number}: there is a tag {name!r} already")
         found[name] = value
-    if len(found) > MOST_TAGS:
-        raise ArgumentError(f"tags: there may be {MOST_TAGS}, not {len(found)}")
+    _check_count(found)
     return found
 
 
@@ -86,6 +121,14 @@ def _check_fields(body: Any, fields: Collection[str] | None) -> None:
         raise ArgumentError(f"{unknown[:80]}: there is no such field; the fields are: {expected}")
 
 
+class _JsonRoute(Route):
+    """A route that ends in `.json`. `/jobs/a%2Ejson` is not one: it is the page of the job `a.json`."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether a request is for this route, and what its path names."""
+        return super().matches(scope) if names_json(scope) else (Match.NONE, {})
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What handlers share: the server, and its visitors."""
@@ -107,19 +150,19 @@ class Desk:
             reason = self.http.hub.namespace.storage.status().reason
             if reason is not None:
                 data["storage_problem"] = reason
-            if request.url.path.endswith(JSON_SUFFIX):
+            if names_json(request.scope):
                 return json_answer(data)
             return html_answer(request, template, data, visitor, self.sessions.page_token(visitor.session))
 
-        return [Route(f"{path}{JSON_SUFFIX}", self.guarded(show)), Route(path, self.guarded(show))]
+        return [_JsonRoute(f"{path}{JSON_SUFFIX}", self.guarded(show)), Route(path, self.guarded(show))]
 
     def data(self, path: str, load: Load) -> Route:
-        """Return the route of data that no page shows as a whole."""
+        """Return the route of data that no page shows as a whole; its path ends in `.json`."""
 
         async def show(request: Request, visitor: Visitor) -> Response:
             return json_answer(await load(request, visitor))
 
-        return Route(path, self.guarded(show))
+        return _JsonRoute(path, self.guarded(show))
 
     def action(self, path: str, act: Act, needed: VisitorRole, fields: Collection[str] | None = ()) -> Route:
         """Return the route of a change: a JSON object in, JSON out, only for pages of the portal and for a role.
@@ -175,7 +218,8 @@ class Desk:
                 if visitor is None:
                     if wants_json(request):
                         raise Unauthorized("sign in, or send a shared access signature in the Authorization header")
-                    target = quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+                    query = f"?{request.url.query}" if request.url.query else ""
+                    target = quote(written_path(request.scope) + query)
                     return RedirectResponse(f"{SIGN_IN_PATH}?next={target}", status_code=303)
                 return await handle(request, visitor)
             except HubError as error:

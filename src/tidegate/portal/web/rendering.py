@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tidegate.portal.web.sessions import Visitor, VisitorRole
 
@@ -180,8 +181,9 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def segment(name: str) -> str:
-    """Return a name as one segment of a URL's path."""
-    return quote(name, safe="$-_.~")
+    """Return a name as one segment of a URL's path, which does not ask for JSON where the name ends in `.json`."""
+    quoted = quote(name, safe="$-_.~")
+    return f"{quoted.removesuffix(JSON_SUFFIX)}%2Ejson" if quoted.endswith(JSON_SUFFIX) else quoted
 
 
 def security_headers(nonce: str = "") -> dict[str, str]:
@@ -222,7 +224,7 @@ def html_answer(
         status: The status of the answer.
     """
     nonce = secrets.token_urlsafe(16)
-    path = request.url.path
+    path = written_path(request.scope)
     text = (
         environment()
         .get_template(template)
@@ -242,10 +244,21 @@ def html_answer(
     return Response(text, status_code=status, media_type="text/html", headers=security_headers(nonce))
 
 
+def written_path(scope: Scope) -> str:
+    """Return a request's path as the client wrote it, in which an escaped dot is not a dot."""
+    raw: bytes = scope["raw_path"]
+    return raw.decode("latin-1").partition("?")[0]
+
+
+def names_json(scope: Scope) -> bool:
+    """Return whether a request's path ends in `.json`, other than as the end of a name."""
+    return written_path(scope).endswith(JSON_SUFFIX)
+
+
 def wants_json(request: Request) -> bool:
     """Return whether a request is for JSON: by its path, or because a script sent it."""
     accepted = request.headers.get("accept", "")
-    return request.url.path.endswith(JSON_SUFFIX) or request.method != "GET" or "text/html" not in accepted
+    return names_json(request.scope) or request.method != "GET" or "text/html" not in accepted
 
 
 def error_answer(request: Request, status: int, detail: str, visitor: Visitor | None, token: str) -> Response:
