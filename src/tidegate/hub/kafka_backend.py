@@ -43,6 +43,7 @@ from tidegate.store.kafka.topics import (
     hub_settings,
     possible_replication,
     retention_settings,
+    unserved_partitions,
 )
 
 _logger = logging.getLogger(__name__)
@@ -182,12 +183,15 @@ class KafkaBackend:
             while facts is None or len(await cluster.partitions(name) or ()) < config.partition_count:
                 await asyncio.sleep(0.05)
                 facts = await find_topic(cluster, name)
-        if first and facts.partitions == first:
+        if first and first <= facts.partitions < config.partition_count:
             await add_partitions(cluster, name, config.partition_count)
             while len(await cluster.partitions(name) or ()) < config.partition_count:
                 await asyncio.sleep(0.05)
             facts = replace(facts, partitions=config.partition_count)
         check_hub_topic(name, facts, config.partition_count)
+        unserved = unserved_partitions(name, facts, config.partition_count)
+        if unserved is not None:
+            _logger.warning("%s", unserved)
         await cluster.partitions(name)
         numbers = range(first, config.partition_count)
         topic_id = facts.topic_id

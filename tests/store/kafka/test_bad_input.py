@@ -6,9 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from azure.eventhub import EventData
+from azure.eventhub import EventData, EventHubProducerClient
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from tests.jars import free_ports
 from tests.kafka.cluster import Cluster
@@ -85,6 +92,27 @@ def test_a_deleted_topic(three_brokers: Cluster, make_config: Make, tmp_path: Pa
     expected = f"the topic {topic} of the event hub gone is missing: restore it, or delete the event hub"
     with pytest.raises(LogError, match=expected):
         gateway(three_brokers, config, tmp_path / "b").start()
+
+
+def test_a_topic_with_more_partitions_than_its_hub(
+    three_brokers: Cluster, make_config: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(entity("wide", partitions=1)).model_copy(update={"name": "wide"})
+    with gateway(three_brokers, config, tmp_path / "a") as server:
+        topic = topic_of(server, "wide")
+    client = admin(three_brokers)
+    client.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
+    eventually(lambda: len(client.list_topics(timeout=PATIENCE_S).topics[topic].partitions) == 3)
+    with gateway(three_brokers, config, tmp_path / "b") as server:
+        assert f"the topic {topic} has 3 partitions, and its event hub has 1" in caplog.text
+        namespace = server.server.namespace
+        for count in (2, 4):  # fewer than there are, and more
+            namespace.management.add_partitions("wide", count)
+            producer = EventHubProducerClient.from_connection_string(server.connection_string, eventhub_name="wide")
+            with producer:
+                producer.send_event(EventData("x"), partition_id=str(count - 1))
+            assert len(receive_events(server.connection_string, "wide", 1, partition=str(count - 1))) == 1
+        assert len(namespace.event_hub("wide").partitions) == 4
 
 
 def test_namespaces_on_one_cluster_do_not_meet(three_brokers: Cluster, make_config: Make, tmp_path: Path) -> None:

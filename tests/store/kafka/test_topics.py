@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.store.kafka.topics import TopicFacts, TopicUnfit, check_hub_topic, hub_settings, retention_settings
+from tidegate.store.kafka.topics import (
+    TopicFacts,
+    TopicUnfit,
+    check_hub_topic,
+    hub_settings,
+    retention_settings,
+    unserved_partitions,
+)
 
 
 def facts(replication: int = 3, partitions: int = 4, **changes: str) -> TopicFacts:
@@ -36,9 +43,17 @@ def test_a_setting_that_breaks_a_promise(name: str, value: str, correct: str) ->
     assert f"--alter --topic t --add-config {name}={correct}`" in message
 
 
-def test_another_number_of_partitions() -> None:
-    with pytest.raises(TopicUnfit, match="has 5 partitions, and its event hub has 4"):
-        check_hub_topic("t", facts(partitions=5), 4)
+def test_a_topic_with_too_few_partitions_is_not_the_hubs() -> None:
+    with pytest.raises(TopicUnfit, match="has 3 partitions, and its event hub has 4"):
+        check_hub_topic("t", facts(partitions=3), 4)
+
+
+def test_a_topic_may_have_more_partitions_than_its_hub() -> None:
+    check_hub_topic("t", facts(partitions=5), 4)
+    assert unserved_partitions("t", facts(partitions=4), 4) is None
+    unserved = unserved_partitions("t", facts(partitions=5), 4)
+    assert unserved is not None
+    assert "Give the event hub 5 partitions to use them" in unserved
 
 
 def test_retention() -> None:

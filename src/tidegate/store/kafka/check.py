@@ -24,6 +24,7 @@ from tidegate.store.kafka.topics import (
     check_shared_topic,
     delete_topic,
     find_topic,
+    unserved_partitions,
 )
 
 SHARED_PREFIX = "_tidegate."
@@ -281,6 +282,9 @@ async def _note_topic(
             check_shared_topic(name, facts)
         else:
             check_hub_topic(name, facts, partitions)
+            unserved = unserved_partitions(name, facts, partitions)
+            if unserved is not None:
+                report.warn(unserved)
     except TopicUnfit as error:
         report.error(str(error))
     parts = sorted(topic.partitions, key=lambda one: int(one.partition_index))

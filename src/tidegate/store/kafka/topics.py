@@ -153,10 +153,10 @@ async def possible_replication(cluster: Cluster) -> int:
 
 def check_hub_topic(name: str, facts: TopicFacts, partitions: int) -> None:
     """Raise TopicUnfit, with the command that corrects it, if a topic would break a promise of the hub."""
-    if facts.partitions != partitions:
+    if facts.partitions < partitions:
         raise TopicUnfit(
-            f"the topic {name} has {facts.partitions} partitions, and its event hub has {partitions}: this number "
-            "cannot change, as keys would move to other partitions"
+            f"the topic {name} has {facts.partitions} partitions, and its event hub has {partitions}: it is not the "
+            "topic in which the events were. Restore that one, or delete the event hub"
         )
     wrong = {
         key: (value, why)
@@ -180,6 +180,19 @@ def check_hub_topic(name: str, facts: TopicFacts, partitions: int) -> None:
             f"the topic {name} would break promises of the hub: {found}. Correct it with `kafka-configs.sh "
             f"--bootstrap-server HOST:PORT --alter --topic {name} --add-config {change}`"
         )
+
+
+def unserved_partitions(name: str, facts: TopicFacts, partitions: int) -> str | None:
+    """Return what to know of a topic with more partitions than its hub, None if it has as many.
+
+    Adding partitions to a hub may have ended before the hub was changed, and Kafka cannot take them back.
+    """
+    if facts.partitions <= partitions:
+        return None
+    return (
+        f"the topic {name} has {facts.partitions} partitions, and its event hub has {partitions}: the others are not "
+        f"served. Give the event hub {facts.partitions} partitions to use them, in the portal or by Kafka's protocol"
+    )
 
 
 def check_shared_topic(name: str, facts: TopicFacts) -> None:
