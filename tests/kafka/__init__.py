@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.jars import class_path, free_ports, java, with_classes
 from tests.kafka.certificates import write_certificates
@@ -144,20 +144,35 @@ def _answers(process: "subprocess.Popen[bytes]", address: str, output: Path) -> 
 
 
 def messages_of(address: str, topic: str) -> list[list[Message]]:
-    """What a consumer that reads only committed messages finds in each partition of a topic."""
+    """What a consumer of committed messages finds in each partition of a topic, once no transaction is open.
+
+    A commit has succeeded when the coordinator has noted it. The partitions show its messages only a moment later.
+    """
     settings = {"bootstrap.servers": address, "group.id": "tests", "isolation.level": "read_committed"}
     # A broker keeps a fetch at the end of a partition for half a second by default.
     settings |= {"fetch.wait.max.ms": "10"}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    admin = AdminClient({"bootstrap.servers": address})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
         found: list[list[Message]] = []
         for partition in partitions:
-            consumer.assign([TopicPartition(topic, partition, 0)])
+            place = TopicPartition(topic, partition, 0)
+            eventually(lambda place=place: not _has_open_transaction(admin, place))
+            consumer.assign([place])
             found.append(list(_until_the_end(consumer)))
         return found
     finally:
         consumer.close()
+
+
+def _has_open_transaction(admin: AdminClient, place: TopicPartition) -> bool:
+    """Whether a partition has messages behind which readers of committed ones do not get yet."""
+    ends = [
+        admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result(PATIENCE_S).offset
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    ]
+    return len(set(ends)) > 1
 
 
 def _until_the_end(consumer: Consumer) -> Iterator[Message]:
