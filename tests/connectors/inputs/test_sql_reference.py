@@ -238,3 +238,50 @@ def test_replaced_tables_are_kept_for_questions_about_earlier_rows(tmp_path: Pat
     }
     # The first one was replaced 120 seconds before the last time that a row could be joined.
     assert names == {"needed": ["d"], "kept": ["b", "c", "d"]}
+
+
+@pytest.mark.sdk
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("array['2026-01-01T00:00:00Z'::timestamptz, NULL]", ["2026-01-01T00:00:00.0000000Z", None]),
+        ("array[1.5::numeric]", [1.5]),
+        ("array['40115936-f9fa-4071-9f09-4e4ea22526c2'::uuid]", ["40115936-f9fa-4071-9f09-4e4ea22526c2"]),
+        ("'infinity'::timestamptz", "9999-12-31T23:59:59.9999999Z"),
+        ("'-infinity'::timestamp", "0001-01-01T00:00:00.0000000Z"),
+        ("'infinity'::date", "9999-12-31T23:59:59.9999999Z"),
+        ("date '2026-01-02'", "2026-01-02"),
+        ("'NaN'::float8", None),
+        ("'NaN'::numeric", None),
+        ("9223372036854775807::numeric", 9223372036854775807),
+        ("9223372036854775808::numeric", 9223372036854775808.0),
+    ],
+)
+def test_values_that_json_lacks_are_read(server: str, expression: str, expected: Any) -> None:
+    """Arrays ended the job with a traceback, and a time without end made the database count as unavailable."""
+    query = SqlReferenceInput.model_validate(
+        {"type": "sql_reference", "connection_string": server, "snapshot_query": f"SELECT {expression} AS x"}
+    )
+    (found,) = References({"ref": query}, None).tables()["ref"]
+    assert json.loads(found.bodies[0]) == {"x": expected}
+    assert isinstance(json.loads(found.bodies[0])["x"], type(expected))
+
+
+@pytest.mark.sdk
+def test_an_infinite_number_is_no_traceback(server: str) -> None:
+    query = SqlReferenceInput.model_validate(
+        {"type": "sql_reference", "connection_string": server, "snapshot_query": "SELECT 'Infinity'::numeric AS x"}
+    )
+    with pytest.raises(InputError, match=r"row 1 .* cannot be used: .*Infinity"):
+        References({"ref": query}, None)
+
+
+def test_a_database_may_have_any_name_and_a_query_no_column_twice(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'zones#1 20%25?.db'}")
+    database.run("INSERT INTO zones VALUES (1, 'a', '')")
+    named = {"type": "sql_reference", "connection_string": database.address, "snapshot_query": "SELECT id FROM zones"}
+    references = References({"ref": SqlReferenceInput.model_validate(named)}, None)
+    assert [one.bodies for one in references.tables()["ref"]] == [(b'{"id": 1}',)]
+    named["snapshot_query"] = "SELECT 1 AS id, 2 AS id"
+    with pytest.raises(InputError, match="returns the column 'id' twice"):
+        References({"ref": SqlReferenceInput.model_validate(named)}, None)

@@ -23,7 +23,9 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from decimal import Decimal
+from math import isnan
 from typing import Any, ClassVar, Literal
+from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
@@ -45,6 +47,8 @@ _PIECE = re.compile(
     r"""(?P<quoted>'[^']*'|"[^"]*")|--[^\n]*|/\*.*?\*/|@(?P<parameter>snapshotTime|deltaStartTime|deltaEndTime)\b""",
     re.IGNORECASE | re.DOTALL,
 )
+_INFINITIES = {b"infinity": "9999-12-31T23:59:59.9999999Z", b"-infinity": "0001-01-01T00:00:00.0000000Z"}
+_LEAST, _LARGEST = -(2**63), 2**63 - 1
 _SQLITE, _POSTGRESQL = ("sqlite",), ("postgresql", "postgres")
 
 
@@ -173,7 +177,7 @@ class SqlTables:
 
 def _sqlite_rows(path: str, query: str, parameters: Parameters) -> list[Row]:
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection:
             given = _named(query, parameters)
             cursor = connection.execute(_with_parameters(query, given, ":{}"), given)
             return _rows([one[0] for one in cursor.description or ()], cursor)
@@ -184,6 +188,7 @@ def _sqlite_rows(path: str, query: str, parameters: Parameters) -> list[Row]:
 def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[Row]:
     try:
         import psycopg  # an extra: other inputs do without
+        from psycopg.types import datetime as times
     except ModuleNotFoundError as error:
         raise BlobError("reference data from PostgreSQL need psycopg: pip install 'tidegate[postgresql]'") from error
     given = _named(query, parameters)
@@ -191,6 +196,12 @@ def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[R
     try:
         addresses = outbound.postgresql_address(psycopg.conninfo.conninfo_to_dict(address))
         with psycopg.connect(address, connect_timeout=10, autocommit=True, hostaddr=addresses) as connection:
+            for kind, loader in (
+                ("date", times.DateLoader),
+                ("timestamp", times.TimestampLoader),
+                ("timestamptz", times.TimestamptzLoader),
+            ):
+                connection.adapters.register_loader(kind, _with_infinity(loader))
             cursor = connection.execute(text.encode(), given or None)
             return _rows([one.name for one in cursor.description or ()], cursor)
     except OSError as error:
@@ -198,6 +209,15 @@ def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[R
     except psycopg.Error as error:
         # The message of a failed connection names host and user, never the password.
         raise BlobError(" ".join(str(error).split())) from error
+
+
+def _with_infinity(loader: Any) -> Any:
+    """Return a loader of psycopg's that reads infinite times, which Python lacks, as the first and the last time."""
+
+    def load(self: Any, data: Any) -> Any:
+        return _INFINITIES.get(bytes(data)) or loader.load(self, data)
+
+    return type("WithInfinity", (loader,), {"load": load})
 
 
 def _named(query: str, parameters: Parameters) -> dict[str, str]:
@@ -219,6 +239,9 @@ def _with_parameters(query: str, given: Parameters, spelling: str) -> str:
 
 
 def _rows(names: Sequence[str], cursor: Iterable[Sequence[Any]]) -> list[Row]:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise BlobError(f"the query returns the column {twice[0]!r} twice; give one of them another name with AS")
     return [dict(zip(names, map(_shown, values), strict=True)) for values in cursor]
 
 
@@ -230,12 +253,17 @@ def _shown(value: Any) -> Any:
         ticks = (since.days * 86_400 + since.seconds) * TICKS_PER_SECOND + since.microseconds * 10
         return format_time(ticks)
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        is_whole = value.is_finite() and value == value.to_integral_value() and _LEAST <= value <= _LARGEST
+        value = int(value) if is_whole else float(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
     if isinstance(value, date | time_of_day):
         return value.isoformat()
-    if value is None or isinstance(value, str | int | float | bool | list | dict):
+    if isinstance(value, float) and isnan(value):
+        return None  # as in files of Avro and Parquet
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if value is None or isinstance(value, str | int | float | bool | dict):
         return value
     return str(value)
 
