@@ -18,8 +18,8 @@ PLACES = ("/usr/sbin", "/opt/homebrew/opt/mariadb/bin")
 
 
 @contextmanager
-def mariadb() -> Iterator[str]:
-    """The connection string of an empty database. It listens on no network address."""
+def mariadb(*more: str) -> Iterator[str]:
+    """The connection string of an empty database of a server with more options. It listens on no network address."""
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as folder:
         server = program("mariadbd", places=PLACES, needed="mariadb")
@@ -28,7 +28,7 @@ def mariadb() -> Iterator[str]:
         # Without tables of grants the server needs no installation, and everybody may do everything.
         options = ["--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}", "--skip-grant-tables"]
         fast = ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M"]
-        command = [server, *options, f"--socket={socket}", "--skip-networking", *fast]
+        command = [server, *options, f"--socket={socket}", "--skip-networking", *fast, *more]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + PATIENCE_S

@@ -239,6 +239,27 @@ def test_rows_that_the_database_rejects_have_their_numbers(place: Place, drop: b
 
 
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+def test_a_row_that_a_trigger_or_an_index_refuses_is_left_out(place: Place) -> None:
+    """One such row ended the job, with output_error_policy = "drop" too."""
+    place.run("CREATE TABLE t (id bigint, v text); CREATE INDEX ON t (v)")
+    place.run(
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.id = 2 THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$"
+    )
+    place.run("CREATE TRIGGER refusing BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse()")
+    incompressible = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(4000))
+    output = place.opened(shape=NAMED, drop=True)
+    output.write(result_columns({"id": [1, 2, 3, 4], "v": ["a", "b", incompressible, "d"]}))
+    output.commit()
+    assert place.run("SELECT id FROM t ORDER BY id") == [(1,), (4,)]
+    assert [(row.row, row.kind.rpartition(".")[2], row.message) for row in output.drain_rejected_rows()] == [
+        (1, "TypeConversionError", "not this one"),
+        (2, "RecordExceededSizeLimit", "index row requires 12016 bytes, maximum size is 8191"),
+    ]
+    output.close()
+
+
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 def test_a_user_who_may_not_create_tables_writes_through_the_driver(place: Place) -> None:
     place.opened().close()
     place.run("DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN")

@@ -49,7 +49,7 @@ class Place(Database):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with mariadb() as address:
+    with mariadb("--max-allowed-packet=100000") as address:
         yield address
 
 
@@ -95,6 +95,9 @@ def write_and_commit(output: RelationalOutput, rows: ResultRows) -> Mark:
         ("needed", None, "RequiredColumnMissing"),
         ("single", 1, "DuplicateKey"),
         ("short", "long", "RecordExceededSizeLimit"),
+        ("any", "x" * 200_000, "RecordExceededSizeLimit"),
+        ("any", "refused by the trigger", "TypeConversionError"),
+        ("part", 7, "TypeConversionError"),
     ],
 )
 def test_what_a_table_cannot_hold_is_left_out_or_stops_the_job(
@@ -102,9 +105,15 @@ def test_what_a_table_cannot_hold_is_left_out_or_stops_the_job(
 ) -> None:
     place.run(
         "CREATE TABLE t (whole bigint, small smallint, time datetime, nested longtext CHECK (json_valid(nested)), "
-        "needed integer NOT NULL, single integer UNIQUE, short varchar(3))"
+        "needed integer NOT NULL, single integer, short varchar(3), any longtext, part integer, UNIQUE (single, part)) "
+        "PARTITION BY LIST (part) (PARTITION one VALUES IN (1))"
+    )
+    place.run(
+        "CREATE TRIGGER refusing BEFORE INSERT ON t FOR EACH ROW "
+        "IF NEW.any = 'refused by the trigger' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF"
     )
     good = {"whole": 1, "small": 1, "time": NOON, "nested": {"x": 1}, "needed": 1, "single": 1, "short": "abc"}
+    good |= {"any": "it", "part": 1}
     rows = result_rows([good, {**good, "single": 2, column: value}, {**good, "single": 3}])
     stopping = place.opened(shape=None)
     mark = stopping.commit()
@@ -119,6 +128,18 @@ def test_what_a_table_cannot_hold_is_left_out_or_stops_the_job(
     assert place.run("SELECT time FROM t") == [(datetime(2026, 1, 1, 12),)] * 2
     (refused,) = output.drain_rejected_rows()
     assert (refused.kind, refused.row) == (ERRORS + kind, 1)
+
+
+@pytest.mark.sdk
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_rows_that_are_together_too_long_for_a_statement_take_several(place: Place, key: tuple[str, ...]) -> None:
+    """The server closed the connection, and the job waited for it, in each run again."""
+    place.run("CREATE TABLE t (id bigint PRIMARY KEY, `100%s` longtext)")
+    output = place.opened(shape=None, key=key)
+    rows = [{"id": number, "100%s": f"{number}%s" + "é" * 15_000} for number in range(10)]
+    output.write(result_rows(rows))
+    assert output.commit() == {"type": "mysql", "rows": 10, "dropped": 0}
+    assert place.run("SELECT id, `100%s` FROM t ORDER BY id") == [tuple(row.values()) for row in rows]
 
 
 @pytest.mark.sdk

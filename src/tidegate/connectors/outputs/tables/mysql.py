@@ -27,6 +27,8 @@ from tidegate.connectors.outputs.tables.relational_table import (
     PLACE_COLUMN,
     TABLE_NAME,
     TIME_COLUMN,
+    Change,
+    RowBatch,
     StagedRows,
     StagingTable,
     TableColumn,
@@ -38,14 +40,21 @@ _logger = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 10
 _EXAMPLE = "mysql://user:password@host/database"
 _PORT = 3306
+_FRAME_BYTES = 64
+"""More than the protocol puts around a statement."""
 _DIGITS = re.compile(r"\((\d)\)")
+_PACKET_TOO_LARGE = 1153
 # https://mariadb.com/kb/en/mariadb-error-code-reference/
 _REJECTIONS = {
     1048: REQUIRED_COLUMN_MISSING,
     1364: REQUIRED_COLUMN_MISSING,
     1062: DUPLICATE_KEY,
-    1406: RECORD_EXCEEDED_SIZE_LIMIT,
-    **dict.fromkeys((1264, 1265, 1292, 1366, 1452, 1690, 3140, 3819, 4025), TYPE_CONVERSION_ERROR),
+    **dict.fromkeys((1118, 1406, _PACKET_TOO_LARGE), RECORD_EXCEEDED_SIZE_LIMIT),
+    **dict.fromkeys(
+        # A value, a constraint, a view's condition, a partition, and what a trigger signals.
+        (1264, 1265, 1292, 1366, 1369, 1451, 1452, 1526, 1644, 1690, 3140, 3819, 4025),
+        TYPE_CONVERSION_ERROR,
+    ),
 }
 # No connection, too many, shutdown, deadlock, lock timeout, full disk or table, read-only.
 _AWAY = frozenset({0, 1021, 1040, 1053, 1114, 1205, 1213, 1290, 1792, 1836, 1927, 2002, 2003, 2006, 2013, 2055})
@@ -89,13 +98,14 @@ class MysqlTable(StagingTable):
         except ModuleNotFoundError as error:
             raise OutputError("an output to MySQL needs PyMySQL: pip install 'tidegate[mysql]'") from error
         self._pymysql = pymysql
+        self._longest_statement = 0
         self._settings = {
             name: value for name, value in parts_of(definition.connection_string, _EXAMPLE).items() if value
         }
 
     def connect(self) -> Any:
         check_address(self._settings, _PORT)
-        return self._pymysql.connect(
+        connection = self._pymysql.connect(
             **self._settings,
             charset="utf8mb4",
             connect_timeout=_CONNECT_TIMEOUT_S,
@@ -103,6 +113,10 @@ class MysqlTable(StagingTable):
             # Without strict mode a value that does not fit is cut, and times are those of the server's time zone.
             init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00'",
         )
+        cursor = connection.cursor()
+        cursor.execute("SELECT @@max_allowed_packet")
+        ((self._longest_statement,),) = cursor.fetchall()
+        return connection
 
     def quoted(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"
@@ -159,6 +173,36 @@ class MysqlTable(StagingTable):
         rest = [name for name in columns if name.lower() not in keys] or [columns[0]]
         sets = ", ".join(f"{self.quoted(name)} = VALUES({self.quoted(name)})" for name in rest)
         return f"ON DUPLICATE KEY UPDATE {sets}"
+
+    def insert(self, cursor: Any, change: Change) -> None:
+        if isinstance(change, RowBatch) and self._key:
+            self._insert_rows(
+                cursor, self.place, change.columns, change.rows, self.replacing(change.columns, self._key)
+            )
+            return
+        super().insert(cursor, change)
+
+    def insert_rows(self, cursor: Any, place: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self._insert_rows(cursor, place, columns, rows, "")
+
+    def _insert_rows(
+        self, cursor: Any, place: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], end: str
+    ) -> None:
+        """Insert rows with one statement.
+
+        The server closes the connection when a statement is too long for it, as if it had gone away. So that is found
+        here, and then half the rows are tried.
+        """
+        row = f"({', '.join(['%s'] * len(columns))})"
+        text = f"INSERT INTO {place} ({self.names(columns)}) VALUES ".replace("%", "%%")
+        text += ", ".join([row] * len(rows)) + " " + end.replace("%", "%%")
+        statement = cursor.mogrify(text, tuple(value for one in rows for value in one))
+        if _bytes_of(statement) >= self._longest_statement - _FRAME_BYTES:
+            raise self._pymysql.err.DataError(
+                _PACKET_TOO_LARGE,
+                f"the statement has more bytes than the server's max_allowed_packet, {self._longest_statement:,}",
+            )
+        cursor.execute(statement)
 
     # Staging tables ---------------------------------------------------------------------------------------------------
 
@@ -222,6 +266,10 @@ class MysqlTable(StagingTable):
 
     def rejection_of(self, error: Exception) -> str | None:
         return _REJECTIONS.get(_number_of(error)) if isinstance(error, self._pymysql.err.MySQLError) else None
+
+
+def _bytes_of(statement: str) -> int:
+    return len(statement) if statement.isascii() else len(statement.encode())
 
 
 def _number_of(error: Exception) -> int:

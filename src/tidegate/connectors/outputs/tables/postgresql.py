@@ -38,6 +38,9 @@ _KINDS = {
     "23502": REQUIRED_COLUMN_MISSING,
     "23505": DUPLICATE_KEY,
     "22001": RECORD_EXCEEDED_SIZE_LIMIT,
+    "54000": RECORD_EXCEEDED_SIZE_LIMIT,  # such as a text too long for an index
+    "44000": TYPE_CONVERSION_ERROR,  # a view's condition
+    "P0001": TYPE_CONVERSION_ERROR,  # what a trigger raises
 }
 # Transient classes of SQLSTATE: connections, resources, operator intervention, system errors, a standby, a deadlock.
 _AWAY_CLASSES = ("08", "53", "57", "58", "40")
@@ -220,6 +223,7 @@ class PostgresqlTable(StagingTable):
         return message, lost or state.startswith(_AWAY_CLASSES) or state == _READ_ONLY
 
     def rejection_of(self, error: Exception) -> str | None:
-        if not isinstance(error, self._psycopg.IntegrityError | self._psycopg.DataError):
+        if not isinstance(error, self._psycopg.Error):
             return None
-        return _KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR)
+        is_of_row = isinstance(error, self._psycopg.IntegrityError | self._psycopg.DataError)
+        return _KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR if is_of_row else None)
