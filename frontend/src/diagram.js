@@ -23,7 +23,8 @@ function wrapped(text, most, characters = CHARACTERS) {
     if ((lines.at(-1) + word).length > characters && lines.at(-1)) lines.push("");
     lines[lines.length - 1] += `${word} `;
   }
-  const kept = lines.slice(0, most).map((line) => line.trim().slice(0, characters + 6));
+  const fitting = (line) => (line.length > characters + 2 ? `${line.slice(0, characters)}…` : line);
+  const kept = lines.slice(0, most).map((line) => fitting(line.trim()));
   if (lines.length > most) kept[most - 1] += " …";
   return kept;
 }

@@ -19,6 +19,9 @@ function prepare(dialog, { action, title, checked }) {
   for (const field of form.querySelectorAll('[type="checkbox"]')) field.checked = checked.includes(field.name);
 }
 
+const isUnchanged = (field) =>
+  field.type === "checkbox" ? field.checked === field.defaultChecked : field.value === field.defaultValue && !field.validity.badInput;
+
 /**
  * Return a form's values as JSON: empty numbers are null, and names with data-type are of that type.
  * With data-changes only those that the visitor has changed: the others may have been changed elsewhere since.
@@ -26,7 +29,7 @@ function prepare(dialog, { action, title, checked }) {
 function values(form) {
   const found = {};
   for (const field of form.elements) {
-    if (!field.name || field.readOnly || ("changes" in form.dataset && field.value === field.defaultValue)) continue;
+    if (!field.name || field.readOnly || ("changes" in form.dataset && isUnchanged(field))) continue;
     if (field.type === "checkbox") found[field.name] = field.checked;
     else if (field.type === "radio") {
       if (field.checked) found[field.name] = field.value;
@@ -36,9 +39,25 @@ function values(form) {
   return found;
 }
 
+/** Say what was refused. If that is a field's value, the field has the focus and is called as the visitor knows it. */
+function refuse(form, target, error) {
+  problem(target, error);
+  const [, name, reason] = error.message.match(/^(?:capture[.:] ?)?(\w+): (.+)$/s) ?? [];
+  const field = name ? form.elements[name] : null;
+  if (!field?.labels?.length) return;
+  const called = field.labels[0].firstChild.textContent.trim();
+  problem(target, `${called}: ${reason}`);
+  field.setAttribute("aria-invalid", "true");
+  field.addEventListener("input", () => field.removeAttribute("aria-invalid"), { once: true });
+  field.focus();
+}
+
 for (const form of document.querySelectorAll("form[data-action]")) {
+  // The browser would also check what nobody changed, and that may be beyond the limits of the form.
+  form.noValidate = "changes" in form.dataset;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (![...form.elements].every((field) => (isUnchanged(field) && field.value) || field.reportValidity())) return;
     const refused = form.querySelector(".problem");
     const submit = form.querySelector('[type="submit"]');
     problem(refused, null);
@@ -51,7 +70,7 @@ for (const form of document.querySelectorAll("form[data-action]")) {
       else location.reload();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      problem(refused, error);
+      refuse(form, refused, error);
     } finally {
       submit.disabled = false;
     }

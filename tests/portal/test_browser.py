@@ -64,6 +64,8 @@ HOSTILE_PAGES = (
     "two-tabs",
     "columns-during-a-search",
     "stale-settings",
+    "stale-capture",
+    "settings-beyond-the-form",
     "stale-tags",
     "a-name-ending-in-json",
     "many-outputs",
@@ -162,6 +164,7 @@ def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         EventHubConfig(name="wide", partition_count=100),
         EventHubConfig(name="empty"),
         EventHubConfig(name="avro", partition_count=1),
+        EventHubConfig(name="brief", retention_ms=60_000),  # shorter than the portal's form takes
     )
     jobs = Jobs(folder / "service")
     config = NamespaceConfig(name="emulatorNs1", event_hubs=hubs)

@@ -37,7 +37,8 @@ def _explaining(what: str) -> Iterator[None]:
         yield
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = "".join(f"{step}: " for step in first["loc"][:1])
+        # What a group is refused for, `what` names already.
+        place = "".join(f"{step}: " for step in first["loc"][:1] if step != "consumer_groups")
         raise ArgumentError(f"{what}: {place}{first['msg'].removeprefix('Value error, ')}") from None
 
 

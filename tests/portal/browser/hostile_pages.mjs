@@ -129,6 +129,57 @@ await visit.run("stale-settings", async (page, expect) => {
   expect(found.userMetadata === "said later", "what was changed is saved");
 });
 
+await visit.run("stale-capture", async (page, expect) => {
+  const stale = await page.context().newPage();
+  stale.setDefaultTimeout(PATIENCE_MS);
+  const capture = async () => (await page.evaluate(async () => (await fetch("/eventhubs/brief.json")).json())).capture;
+  const save = async (tab) => {
+    const reloaded = tab.waitForEvent("load");
+    await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+    await reloaded;
+  };
+  await page.goto("/eventhubs/brief");
+  await page.getByRole("button", { name: "Turn on capture" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  expect(await page.getByLabel("Folder").evaluate((field) => field.validity.valueMissing), "a folder is needed");
+  await page.getByLabel("Folder").fill(`${settings.pictures}/one`);
+  await save(page);
+  for (const tab of [page, stale]) {
+    await tab.goto("/eventhubs/brief");
+    await tab.getByRole("button", { name: "Change capture" }).click();
+  }
+  await page.getByLabel("Write events").uncheck();
+  await page.getByLabel("Folder").fill(`${settings.pictures}/two`);
+  await save(page);
+  await stale.getByLabel("A file every").fill("120");
+  await save(stale);
+  const { enabled, destination, intervalInSeconds } = await capture();
+  expect(!enabled && destination.endsWith("two") && intervalInSeconds === 120, `each keeps its change: ${JSON.stringify(await capture())}`);
+});
+
+await visit.run("settings-beyond-the-form", async (page, expect) => {
+  page.expectRefusal(400);
+  await page.goto("/eventhubs/brief");
+  await page.getByRole("button", { name: "Settings" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Metadata").fill("a minute");
+  const reloaded = page.waitForEvent("load");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await reloaded;
+  const found = await page.evaluate(async () => (await fetch("/eventhubs/brief.json")).json());
+  expect(found.userMetadata === "a minute" && found.retentionMs === 60000, `metadata alone is changed: ${found.retentionMs}`);
+  await page.getByRole("button", { name: "Settings" }).click();
+  const hours = dialog.getByLabel("Keep events");
+  await hours.fill("2161");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  expect(await hours.evaluate((field) => field.validity.rangeOverflow), "what is changed is checked");
+  await hours.evaluate((field) => field.removeAttribute("max"));
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await dialog.locator(".problem", { hasText: "Keep events for how many hours: expected less than or equal to 2160" }).waitFor();
+  expect(await hours.evaluate((field) => field === document.activeElement && field.ariaInvalid === "true"), "the field is marked");
+  await page.checkAndPicture("refused-field");
+});
+
 await visit.run("stale-tags", async (page, expect) => {
   const stale = await page.context().newPage();
   stale.setDefaultTimeout(PATIENCE_MS);

@@ -256,7 +256,8 @@ class HubManagement:
 def _capture(settings: CaptureSettings, former: CaptureDescription | None) -> CaptureDescription:
     """Return the capture that is asked for, tried as far as can be without writing. Raises ArgumentError."""
     try:
-        return changed_capture(former, {"enabled": True} | settings.model_dump(exclude_none=True))
+        first = {"enabled": True} if former is None else {}
+        return changed_capture(former, first | settings.model_dump(exclude_none=True))
     except ValidationError as error:
         raise ArgumentError(f"capture: {reasons(error)}") from None
     except StoreError as error:
@@ -269,7 +270,7 @@ def reasons(error: ValidationError) -> str:
         ": ".join(
             (
                 ".".join(to_camel(str(step)) for step in item["loc"]) or "the document",
-                item["msg"].removeprefix("Value error, "),
+                item["msg"].removeprefix("Value error, ").replace("Input should be", "expected"),
             )
         )
         for item in error.errors(include_url=False, include_input=False)
