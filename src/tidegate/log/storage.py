@@ -37,6 +37,7 @@ class StorageStatus:
         size_bytes: The size of the disk.
         last_write_s: When something was last made durable, Unix time.
         refused_appends: How many publications could not be stored since the start.
+        is_of_cluster: Whether it is a cluster of Kafka that takes no events, and not the disk.
     """
 
     reason: str | None
@@ -45,6 +46,7 @@ class StorageStatus:
     size_bytes: int | None
     last_write_s: float
     refused_appends: int
+    is_of_cluster: bool = False
 
     @property
     def is_writable(self) -> bool:
@@ -93,12 +95,16 @@ class Storage:
     def status(self) -> StorageStatus:
         """Return the present state, without writing."""
         logs = list(self._logs())
-        failures = [(found.reason, found.since_s) for log in logs if (found := log.write_failure) is not None]
+        failures = [
+            (found.reason, found.since_s, log.topic is not None)
+            for log in logs
+            if (found := log.write_failure) is not None
+        ]
         with self._lock:
             if self._failure is not None:
-                failures.append(self._failure)
+                failures.append((*self._failure, False))
             last_write_s = self._last_write_s
-        reason, since_s = min(failures, key=lambda failure: failure[1], default=(None, None))
+        reason, since_s, is_of_cluster = min(failures, key=lambda failure: failure[1], default=(None, None, False))
         free: int | None
         size: int | None
         try:
@@ -113,6 +119,7 @@ class Storage:
             size_bytes=size,
             last_write_s=max([last_write_s, *(log.last_write_s for log in logs)]),
             refused_appends=sum(log.refused_appends for log in logs),
+            is_of_cluster=is_of_cluster,
         )
 
     def check(self) -> None:

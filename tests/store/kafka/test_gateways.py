@@ -126,6 +126,21 @@ def test_metrics_say_how_the_cluster_is(pair: tuple[Server, Server]) -> None:
     assert found["tidegate_store_under_replicated_partitions"] == found["tidegate_store_offline_partitions"] == 0
 
 
+def test_health_names_the_cluster_where_it_takes_no_events(pair: tuple[Server, Server]) -> None:
+    def health() -> str:
+        log = pair[0].namespace.event_hub("shared").partition("0").log
+        assert isinstance(log, KafkaLog)
+        log.writer.note_failure(KafkaError("refused"))  # until the gateway finds it well again
+        url = f"http://127.0.0.1:{pair[0].http_port}/health"
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode())
+
+    eventually(lambda: "`tidegate store check` may say more of the cluster of Kafka" in health())
+
+
 def test_hubs_keys_and_publishers_change_everywhere(
     pair: tuple[Server, Server], make_config: Callable[..., NamespaceConfig]
 ) -> None:

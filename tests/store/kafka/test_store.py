@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.kafka.cluster import Cluster
 from tests.patience import PATIENCE_S, eventually
@@ -395,6 +395,38 @@ def test_a_broker_whose_disk_takes_no_more_is_like_a_leader_that_dies(kafka: Clu
             kafka.kill(0)
             kafka.start(0)
         Outcome(log, [b"after"]).stored()
+
+
+def test_a_partition_is_known_to_take_events_again_without_a_publisher(kafka: Cluster) -> None:
+    where = new_topic(kafka)
+    with gateway(kafka) as store:
+        log = opened(store, where)
+        log.try_again()  # nothing has failed
+        Outcome(log, [b"0"]).stored()
+        set_cleanup_policy(kafka, where, "compact")  # takes no record without a key
+        try:
+            eventually(lambda: isinstance(Outcome(log, [b"refused"]).result(), LogError))
+            log.try_again()
+            assert log.write_failure is not None
+        finally:
+            set_cleanup_policy(kafka, where, "delete")
+
+        def is_well() -> bool:
+            log.try_again()
+            return log.write_failure is None
+
+        eventually(is_well)
+        number = Outcome(log, [b"1"]).stored().first_sequence_number
+        events = everything(log)
+        assert (events[0][2], events[-1]) == (b"0", (number, events[-1][1], b"1"))
+        assert {event for _, _, event in events[1:-1]} <= {b"refused"}
+
+
+def set_cleanup_policy(kafka: Cluster, where: TopicPartition, policy: str) -> None:
+    client = AdminClient({"bootstrap.servers": kafka.clients["a"], "log_level": 0})
+    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, where.topic, incremental_configs=[entry])
+    client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
 @pytest.mark.soak

@@ -65,3 +65,20 @@ def test_another_producer_is_asked_for_after_the_last_epoch() -> None:
         writer.submit(QueuedAppend([b"x"], lambda result: None))
         assert sent(writer) == expected
         writer.failed(Unreachable("no broker answers"))
+
+
+def test_a_marker_is_sent_on_trial_only_where_nothing_else_tells_whether_events_are_taken() -> None:
+    writer, results = made()
+    assert not writer.ask_for_trial()  # nothing has failed
+    writer.submit(QueuedAppend([b"x"], results.append))
+    sent(writer)
+    writer.note_failure(Unreachable("no broker answers"))
+    assert not writer.ask_for_trial()  # an append is being sent
+    writer.failed(Unreachable("no broker answers"))
+    assert writer.ask_for_trial()
+    assert not writer.ask_for_trial()  # it is under way
+    sent(writer)
+    writer.take_acknowledged()
+    assert writer.failure is None
+    writer.note_gone("the topic was deleted")
+    assert not writer.ask_for_trial()  # another topic may have its name

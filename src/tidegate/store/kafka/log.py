@@ -142,7 +142,12 @@ class KafkaLog:
         return 0
 
     def try_again(self) -> None:
-        """Do nothing: what waits is tried again all the time."""
+        """Append a marker where events were refused and none wait: what waits is tried again all the time.
+
+        Nothing else would show that the partition takes events again, as long as nobody publishes to it.
+        """
+        if self.writer.ask_for_trial() and not self._is_closed:
+            self._store.wake(self)
 
     @property
     def write_failure(self) -> WriteFailure | None:

@@ -239,7 +239,7 @@ class KafkaStore:
         elif not sent.is_own and result.code in _NUMBERS:
             log.writer.refused_numbers(result)
         else:
-            if sent.is_own and result.code != ErrorCode.MESSAGE_TOO_LARGE:
+            if sent.is_own and result.code != ErrorCode.MESSAGE_TOO_LARGE and log.write_failure is None:
                 _logger.error("%s/%s refuses a batch of this gateway: %s", *log.where, result)
             log.writer.failed(result)
         if sent.is_own and not isinstance(result, Produced):

@@ -119,6 +119,15 @@ class Writer:
         self._refuse([append], gone or f"{self._pending_bytes >> 20} MB wait for the partition already")
         return False
 
+    def ask_for_trial(self) -> bool:
+        """Have a marker sent, and return True, if the last append failed and nothing is being sent that would tell."""
+        with self._lock:
+            is_busy = self.in_flight is not None or bool(self._pending) or self.is_marker_wanted
+            if self._failure is None or self._gone is not None or is_busy:
+                return False
+            self.is_marker_wanted = True
+            return True
+
     def next_batch(self, marker: Callable[[], Marker]) -> InFlight | None:
         """Return what is to be sent now: the batch that is being sent, or one of what waits. In the store's thread."""
         if self.in_flight is not None:

@@ -36,7 +36,11 @@ def _routes(context: HttpContext) -> list[Route]:
         storage = context.hub.namespace.storage.status()
         answer: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}  # the emulator's
         if not storage.is_writable:
-            wanted = "Free space, or make the disk writable; nothing else has to be done."
+            wanted = (
+                "`tidegate store check` may say more of the cluster of Kafka. The gateway tries again by itself."
+                if storage.is_of_cluster
+                else "Free space, or make the disk writable; nothing else has to be done."
+            )
             reason = f"Events can be read, but not stored: {storage.reason}. {wanted}"
             answer = {"status": "unhealthy", "message": reason}
         answer["storage"] = storage.as_json()
