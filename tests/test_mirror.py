@@ -78,7 +78,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/workers/test_pool.py": ("workers/mirror", "workers/store"),
     "tests/workers/test_door.py": ("server/context/origin",),
     "tests/workers/test_http.py": ("server/http/handover",),
-    "tests/server/test_transports.py": ("server/transports/tcp",),
     "tests/job/functions/test_azure_ml.py": (
         "job/config/model_definitions",
         "job/functions/row_model",

@@ -50,6 +50,8 @@ _DONE = object()
 _OPEN_TRIES = 20
 _GC_THRESHOLD = 20_000
 """Net allocations between two collections."""
+_WIND_DOWN_S = 0.05
+"""How long publishers are told to try again before connections are closed; most wait by then, and send nothing."""
 
 
 class ListenError(OSError):
@@ -174,7 +176,9 @@ class Server:
         for listener in self.listeners:
             listener.close()
         for client in list(self.clients):
-            client.stop_reading()
+            client.wind_down()
+        if self.clients:
+            await asyncio.sleep(_WIND_DOWN_S)
         await self._until(lambda: not self.clients or not self.context.in_flight.total)
         for client in list(self.clients):
             client.say_goodbye()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.amqp.pair import BEGIN, OPEN, SASL_START, credit, raw, transfer
 from tests.server.conftest import entity
 from tidegate.amqp import Message, Properties, encode_message
+from tidegate.amqp.encoding.types import CONNECTION_FORCED
 from tidegate.amqp.framing.frames import AMQP_HEADER, SASL_HEADER
 from tidegate.amqp.framing.performatives import Attach, Close, Detach, End, SaslInitFrame, Source, Target
 from tidegate.hub.config import NamespaceConfig
@@ -35,6 +36,7 @@ class Wire:
     def __init__(self) -> None:
         self.written = bytearray()
         self.open = True
+        self.has_ended = False
         self.write = self.written.extend
 
     def pause_reading(self) -> None: ...
@@ -43,6 +45,9 @@ class Wire:
 
     def close(self) -> None:
         self.open = False
+
+    def end(self) -> None:
+        self.has_ended = True
 
     abort = close
 
@@ -208,3 +213,43 @@ def test_a_client_without_a_token_occupies_little_memory_however_much_it_sends(
 
     assert hub.runner.run(play()) < 2 * MOST_BYTES_HELD
     assert not hub.faults
+
+
+@pytest.mark.parametrize(
+    ("sent", "has_ended"), [(SASL_START + OPEN, True), (SASL_HEADER, False)], ids=["open", "handshake"]
+)
+def test_a_goodbye_ends_the_stream_unless_the_handshake_is_under_way(
+    hub: Preauthenticated, sent: bytes, has_ended: bool
+) -> None:
+    async def play() -> Wire:
+        wire = Wire()
+        connection = hub.server.converse(wire)
+        connection.data_received(sent)
+        connection.say_goodbye()
+        assert wire.has_ended is has_ended
+        connection.data_received((SASL_START + OPEN + raw(Close()))[len(sent) :])
+        connection.connection_lost()
+        return wire
+
+    wire = hub.runner.run(play())
+    assert not wire.open
+    assert b"the hub is stopping; connect again" in wire.written
+
+
+def test_what_is_published_while_the_hub_stops_is_answered_by_an_error_that_clients_retry(
+    hub: Preauthenticated,
+) -> None:
+    root = hub.server.namespace.access.rule_table.root_rule
+    key = SaslInitFrame("PLAIN", f"\0{root.name}\0{root.primary_key}".encode())
+
+    async def play() -> bytes:
+        wire = Wire()
+        connection = hub.server.converse(wire)
+        connection.data_received(SASL_HEADER + raw(key, kind=1) + OPEN + BEGIN + attach(0, "hub"))
+        connection.wind_down()
+        wire.written.clear()
+        connection.data_received(transfer(0, encode_message(Message(body=b"late"))))
+        connection.connection_lost()
+        return bytes(wire.written)
+
+    assert CONNECTION_FORCED.encode() in hub.runner.run(play())

@@ -12,7 +12,7 @@ function describe(error) {
 }
 
 function options(asked) {
-  return { retryOptions: { maxRetries: asked.retries ?? 3, retryDelayInMs: 100, timeoutInMs: 60000 } };
+  return { retryOptions: { maxRetries: asked.retries ?? 3, retryDelayInMs: 500, timeoutInMs: 60000 } };
 }
 
 function kafka(asked) {

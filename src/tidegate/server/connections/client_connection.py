@@ -36,7 +36,7 @@ from tidegate.hub.access import Grant
 from tidegate.hub.errors import HubError, PublisherRevoked, Unauthorized
 from tidegate.server.connections.delivery import DeliveryLink
 from tidegate.server.connections.link_handler import LinkHandler
-from tidegate.server.connections.publishing import PublishingLink
+from tidegate.server.connections.publishing import STOPPING, PublishingLink
 from tidegate.server.connections.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
 from tidegate.server.context.context import ServerContext
 from tidegate.server.context.metrics import hub_in, without_host
@@ -50,7 +50,6 @@ MIN_TIMER_S = 0.05
 CLOCK_LOOK_S = 15.0
 """How often a connection with tokens looks at the clock."""
 REVOKED_AFTER_S = 2.0
-
 
 MAX_TOKENS = 1000
 
@@ -178,17 +177,23 @@ class ClientConnection:
 
     # --- the server's side ------------------------------------------------------------------------------------------
 
-    def stop_reading(self) -> None:
-        """Take nothing more; what was published before is still acknowledged."""
+    def wind_down(self) -> None:
+        """Accept no further publication; what was published before is still acknowledged."""
         self._stopping = True
-        self.choose_reading()
 
     def say_goodbye(self) -> None:
-        """Close; the transport follows with the client's answer."""
-        self.connection.close(CONNECTION_FORCED, "the hub is stopping; connect again")
+        """Close; the transport follows with the client's answer.
+
+        The end of the stream goes with the close, as in AMQP's state CLOSE SENT (part 2, 2.4.6): Microsoft's client for
+        JavaScript connects anew if it is used between the two, and then takes the end of the old connection for a
+        failure of the new one, which it does not retry. A client whose handshake is under way gets its open first.
+        """
+        self.connection.close(CONNECTION_FORCED, STOPPING)
         self._flush()
         if not self._lost:
             self.transport.resume_reading()
+            if self.connection.remote is not None:
+                self.transport.end()
 
     def abort(self) -> None:
         """End it now."""
@@ -254,7 +259,9 @@ class ClientConnection:
 
     def _transfers(self, transfers: Transfers) -> None:
         handler = self._handlers.get(transfers.link)
-        if handler is not None and not self._stopping:
+        if isinstance(handler, PublishingLink) and self._stopping:
+            handler.turn_away(transfers)
+        elif handler is not None:
             handler.on_transfers(transfers)
 
     def _transfer_too_large(self, event: TransferTooLarge) -> None:
@@ -430,7 +437,7 @@ class ClientConnection:
 
     def choose_reading(self) -> None:
         room = self.in_flight_bytes <= self.context.settings.in_flight_bytes_per_client
-        reading = self.writable and room and self not in self.context.in_flight.waiting and not self._stopping
+        reading = self.writable and room and self not in self.context.in_flight.waiting
         if reading != self._reading and not self._lost:
             self._reading = reading
             if reading:

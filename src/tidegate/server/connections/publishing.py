@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfers, TransferTooLarge
-from tidegate.amqp.encoding.types import Int
+from tidegate.amqp.encoding.types import CONNECTION_FORCED, Int
 from tidegate.hub.errors import HubError, MessageTooLarge
 from tidegate.hub.namespace import Publisher
 from tidegate.server.context.metrics import hub_in
@@ -23,6 +23,7 @@ IDEMPOTENT = "com.microsoft:idempotent-producer"
 PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_EPOCH = "com.microsoft:producer-epoch"
 PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
+STOPPING = "the hub is stopping; connect again"
 
 
 class PublishingLink:
@@ -95,6 +96,16 @@ class PublishingLink:
             self._answer(delivery_id, delivery_id, settled, error)
             return
         self._client.count_in_flight(size)
+
+    def turn_away(self, transfers: Transfers) -> None:
+        """Answer that the connection is about to end, which clients retry on another.
+
+        Without an answer Microsoft's client for JavaScript waits for its timeout, a minute by default, also when the
+        connection ends.
+        """
+        if not transfers.settled and self._link.is_attached:
+            last_id = transfers.first_id + len(transfers.payloads) - 1
+            self._link.settle(transfers.first_id, last_id, Rejected(CONNECTION_FORCED, STOPPING))
 
     def on_transfer_too_large(self, transfer: TransferTooLarge) -> None:
         """The core kept nothing of it."""

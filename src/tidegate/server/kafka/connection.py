@@ -257,7 +257,7 @@ class KafkaConnection(asyncio.Protocol):
 
     # -- what the server calls
 
-    def stop_reading(self) -> None:
+    def wind_down(self) -> None:
         """Begin no further requests."""
         self._is_stopping = True
         self.choose_reading()

@@ -82,7 +82,9 @@ class TcpProtocol(asyncio.Protocol):
         self._strangers.note(stranger, f"the {self._scheme} port {self._port}", self._wire.peer)
         if not stranger.passed_on:
             self._refused = True
-            self._wire.refuse(stranger.answer)
+            # One that does not close is closed by the open timeout.
+            self._wire.write(stranger.answer)
+            self._wire.end()
         return data
 
     def eof_received(self) -> bool:
@@ -121,13 +123,12 @@ class TcpTransport:
     def close(self) -> None:
         self._transport.close()
 
-    def refuse(self, answer: bytes) -> None:
-        """Send the last bytes and the end of the stream, and leave closing to the peer.
+    def end(self) -> None:
+        """Send what is written and the end of the stream, and leave closing to the peer.
 
-        Closed here with bytes of the peer unread, the system resets the connection, and the answer may be lost. A peer
-        that does not close is closed by the open timeout.
+        Closed here with bytes of the peer unread, the system resets the connection, and what was written may be lost.
+        TLS knows no end of one direction; there asyncio closes, and reads on until the peer has closed too.
         """
-        self._transport.write(answer)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:

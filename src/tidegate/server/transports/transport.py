@@ -36,6 +36,9 @@ class Transport(Protocol):
     def close(self) -> None:
         """Send what is written, then close."""
 
+    def end(self) -> None:
+        """Send what is written and the end of the stream, and leave closing to the peer."""
+
     def abort(self) -> None:
         """Close now, whatever is unsent."""
 

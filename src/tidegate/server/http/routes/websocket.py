@@ -95,6 +95,9 @@ class WebSocketTransport:
         self._closing = True
         self._wake.set()
 
+    end = close
+    """The closing handshake of WebSocket waits for the peer, so nothing is lost by it."""
+
     def abort(self) -> None:
         self._unsent.clear()
         self.close()
