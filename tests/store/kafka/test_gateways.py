@@ -39,7 +39,7 @@ from tidegate.server import BackgroundServer, Server
 from tidegate.store import KafkaLog, read_settings
 from tidegate.store.client import cluster as store_cluster
 from tidegate.store.client.cluster import Fetched
-from tidegate.store.client.connection import KafkaError
+from tidegate.store.client.connection import BrokerError, KafkaError
 from tidegate.store.kafka.shared_topic import SharedTopic
 
 pytestmark = pytest.mark.sdk
@@ -489,6 +489,27 @@ def test_a_gateway_reads_again_what_came_damaged_from_the_topic_that_gateways_sh
     assert damaged.wait(PATIENCE_S)
     before = backend.shared._position
     eventually(lambda: backend.shared._position > before + 2)
+
+
+def test_what_a_cluster_refuses_again_and_again_is_logged_once(
+    pair: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = pair[1]._backend
+    assert backend is not None
+    fetch = backend.store.cluster.fetch
+    refused: list[str] = []
+
+    async def refuse(*wanted: Any, purpose: str, **others: Any) -> Any:
+        if purpose != "shared-follow" or len(refused) == 5:
+            return await fetch(*wanted, purpose=purpose, **others)
+        refused.append(purpose)
+        return {backend.shared.where: BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic")}
+
+    monkeypatch.setattr(backend.store.cluster, "fetch", refuse)
+    eventually(lambda: len(refused) == 5)
+    before = backend.shared._position
+    eventually(lambda: backend.shared._position > before)
+    assert len([line for line in caplog.messages if "TOPIC_AUTHORIZATION_FAILED" in line]) == 1
 
 
 def test_nobody_waits_for_what_another_client_of_kafka_has_fetched_from_the_cluster(

@@ -341,6 +341,7 @@ class SharedTopic:
                 raise Unreachable(f"{self.where.topic} cannot be read") from None
 
     async def _follow(self) -> None:
+        logged = ""
         while True:
             node = self._cluster.leader(self.where)
             result: Fetched | BrokerError | None = None
@@ -351,6 +352,7 @@ class SharedTopic:
                     )
                     result = found.get(self.where)
             if isinstance(result, Fetched):
+                logged = ""
                 try:
                     await self._take(result)
                     continue
@@ -360,8 +362,9 @@ class SharedTopic:
             if isinstance(result, BrokerError) and result.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 with suppress(KafkaError):
                     self._position = await self._cluster.list_offset(self.where, EARLIEST)
-            elif isinstance(result, BrokerError) and result.code not in RETRIABLE:
-                _logger.error("%s cannot be read: %s", self.where.topic, result)
+            elif isinstance(result, BrokerError) and result.code not in RETRIABLE and str(result) != logged:
+                logged = str(result)
+                _logger.error("%s cannot be read, which is tried again: %s", self.where.topic, logged)
             await asyncio.sleep(0.1)
             with suppress(KafkaError):
                 await self._cluster.refresh([self.where.topic])
