@@ -25,9 +25,10 @@ from tidegate.kafka.compression import Compression
 from tidegate.kafka.errors import ErrorCode
 from tidegate.kafka.messages import Api, encode_request, parse_response
 from tidegate.kafka.records import Header, decode, parse_batches
+from tidegate.log import LogError
 from tidegate.server import Server
 from tidegate.server.context.metrics import LoggedRefusals
-from tidegate.server.kafka import session
+from tidegate.server.kafka import records_api, session
 from tidegate.server.kafka.connection import Refusals
 from tidegate.server.kafka.groups_api import GroupsApi
 
@@ -353,6 +354,22 @@ def test_an_id_names_one_incarnation_of_a_hub(server: Server, connect: Connect, 
     assert fetched(topic_id).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     deleted = client.ask(Api.DELETE_TOPICS, {"topics": [{"name": None, "topic_id": topic_id}]})
     assert deleted.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_hub_that_cannot_be_read_is_logged_by_its_name(
+    connect: Connect, hub: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise LogError("the disk fails")
+
+    client = connect()
+    client.produce(hub, BATCH)
+    monkeypatch.setattr(records_api, "_batches_from", fail)
+    topic_id = client.ask(Api.METADATA, {"topics": [{"name": hub}]}).topics[0].topic_id
+    asked = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+    (topic,) = client.ask(Api.FETCH, fetch_fields({}, topics=[{"topic_id": topic_id, "partitions": asked}])).responses
+    assert topic.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"{hub}/0 cannot be read: the disk fails" in caplog.messages
 
 
 # -- rights

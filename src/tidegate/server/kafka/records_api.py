@@ -274,7 +274,7 @@ class RecordsApi:
             found.is_urgent = True
             return {"error_code": refused.code, "high_watermark": -1, "records": b""}
         except LogError as error:
-            _logger.error("%s/%s cannot be read: %s", topic, number, error)
+            _logger.error("%s/%s cannot be read: %s", hub.name, number, error)
             found.is_urgent = True
             return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "high_watermark": -1, "records": b""}
         found.add(hub.name, len(data), count)
