@@ -68,6 +68,22 @@ def test_a_hub_that_the_configuration_no_longer_names_stays(tmp_path: Path) -> N
     again.close()
 
 
+def test_an_initial_configuration_is_for_a_namespace_without_hubs(tmp_path: Path) -> None:
+    hub = EventHubConfig(name="eh1", partition_count=4)
+    initial = NamespaceConfig(name="first", event_hubs=(hub,), is_initial=True)
+    open_namespace(tmp_path, config(EventHubConfig(name="eh1", partition_count=2))).close()
+    again = open_namespace(tmp_path, initial)
+    assert (again.name, len(again.event_hub("eh1").partitions)) == ("ns", 2)
+    again.management.create_event_hub(EventHubConfig(name="orders"))
+    again.management.delete_event_hub("eh1")
+    again.close()
+    open_namespace(tmp_path, initial).close()
+    for one in (tmp_path, tmp_path / "new"):
+        served = open_namespace(one, initial)
+        assert sorted(served.event_hubs) == (["orders"] if one == tmp_path else ["eh1"])
+        served.close()
+
+
 def test_one_process_has_the_directory(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     with pytest.raises(DirectoryLocked, match="in use by process"):

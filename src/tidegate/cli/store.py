@@ -78,7 +78,8 @@ _config_option = click.option(
 def check(url: str, store_config: Path | None, namespace: str | None, clocks: bool, output: str) -> int:
     """Check brokers, their versions and clocks, and the topics of namespaces with their settings and replicas.
 
-    Nothing is changed. The exit code is 1 if something breaks a promise of the hub, and 0 if there are only warnings.
+    Nothing is changed: the topic by which clocks are compared is deleted again.
+    The exit code is 1 if something breaks a promise of the hub, and 0 if there are only warnings.
 
     \b
     Example:

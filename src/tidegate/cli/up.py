@@ -41,14 +41,17 @@ EMULATOR_KAFKA_PORT = 9092
 
 _ADVERTISED = re.compile(r"[\w.-]+(?::[0-9]{1,5})?", re.ASCII)
 
-DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
+DEFAULT_CONFIG = NamespaceConfig(
+    name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),), is_initial=True
+)
 
 
 @click.command()
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The hubs to serve: the official emulator's Config.json as it is. Without it: one hub, eh1, of 4 partitions.",
+    help="The hubs to serve: the official emulator's Config.json as it is. Without it: the hubs that there are "
+    "already, or else one, eh1, of 4 partitions.",
 )
 @click.option(
     "--data",

@@ -292,7 +292,10 @@ def _begin_state(backend: Backend, config: NamespaceConfig) -> NamespaceState:
 
 def _configured(state: NamespaceState, config: NamespaceConfig, clock: Clock) -> NamespaceSnapshot:
     """Return what was kept, with what the configuration adds and changes. Raises ConfigError."""
-    snapshot = replace(NamespaceSnapshot.from_state(state, config.limits), name=config.name)
+    snapshot = NamespaceSnapshot.from_state(state, config.limits)
+    if config.is_initial and snapshot.hubs:
+        return snapshot
+    snapshot = replace(snapshot, name=config.name)
     for hub in config.event_hubs:
         try:
             snapshot.limits.check_event_hub(hub)

@@ -173,6 +173,8 @@ class NamespaceConfig(NamespaceLimits):
 
     name: str
     event_hubs: tuple[EventHubConfig, ...] = ()
+    is_initial: bool = False
+    """True: the name and the hubs are for a namespace without hubs; one that has some keeps both."""
 
     @property
     def limits(self) -> NamespaceLimits:
