@@ -1,5 +1,7 @@
 """What a user can fix is one line and an exit code; an internal error keeps its traceback."""
 
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from tidegate.cli.errors import run_and_explain
 from tidegate.log import LogError
+from tidegate.log_format import JsonFormatter
 
 
 def leave(error: BaseException) -> int:
@@ -25,6 +28,26 @@ def test_our_own_error_is_one_line_and_code_1(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr()
     assert printed.err == "tidegate: partition 3: the disk is full; make room and start again\n"
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "has_traceback"),
+    [(LogError("the disk is full"), "the disk is full", False), (KeyError("x"), "KeyError: 'x'", True)],
+)
+def test_in_a_log_of_json_the_end_is_an_object_too(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    said: str,
+    has_traceback: bool,
+) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    assert leave(error) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["message"], "traceback" in told) == ("CRITICAL", said, has_traceback)
 
 
 def test_misuse_is_code_2_and_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ traceback, and so does everything when TIDEGATE_DEBUG is set.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from tidegate.log_format import logs_objects
+
+_logger = logging.getLogger(__name__)
 
 # Import names of the packages of the extra `spark`, without which `tidegate job` cannot even be loaded.
 SPARK_EXTRA = frozenset({"fastavro", "msgspec", "numpy", "py4j", "pyarrow", "pyspark", "regex"})
@@ -28,7 +33,7 @@ def run_and_explain(run: Callable[[], Any]) -> None:
 
     Raises:
         SystemExit: always; 0 done (or what `run` returned), 1 could not be done, 2 asked wrongly, 130 Ctrl-C.
-        Exception: a fault in Tidegate, or any error while TIDEGATE_DEBUG is set.
+        Exception: a fault in Tidegate, or any error while TIDEGATE_DEBUG is set; with a log of JSON, it is logged.
     """
     try:
         code = run()
@@ -42,9 +47,14 @@ def run_and_explain(run: Callable[[], Any]) -> None:
         if _interrupted(error):
             sys.exit(130)
         message = explanation(error)
-        if message is None or os.environ.get("TIDEGATE_DEBUG"):
+        is_fault = message is None or bool(os.environ.get("TIDEGATE_DEBUG"))
+        if logs_objects():  # whoever collects them misses any other line
+            told = message or f"{type(error).__name__}: {error}"
+            _logger.critical("%s", told, exc_info=error if is_fault else None)
+        elif is_fault:
             raise
-        click.echo(f"tidegate: {message}", err=True)
+        else:
+            click.echo(f"tidegate: {message}", err=True)
         sys.exit(exit_code(error))
     sys.exit(code if isinstance(code, int) else 0)
 

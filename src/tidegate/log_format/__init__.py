@@ -6,7 +6,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
-__all__ = ["JsonFormatter", "TextFormatter", "log_to_standard_error"]
+__all__ = ["JsonFormatter", "TextFormatter", "log_to_standard_error", "logs_objects"]
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -44,3 +44,8 @@ def log_to_standard_error(log_format: str, level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def logs_objects() -> bool:
+    """Return whether this process logs JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
