@@ -60,10 +60,21 @@ def start_spark_quickly() -> None:
 
 
 def stop_spark() -> None:
-    """Stop the Spark session that tests of this process share, if there is one; its Java process stays."""
+    """Stop the Spark session that tests of this process share, if there is one; its Java process stays.
+
+    A session whose Java a test has killed cannot be stopped. It is forgotten, so that the next one gets a new Java.
+    """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if (session := SparkSession._instantiatedSession) is not None:
+    from tidegate.spark.java import forget_ended_java
+
+    if (session := SparkSession._instantiatedSession) is None:
+        return
+    forget_ended_java()
+    if SparkContext._gateway is None:
+        SparkSession._instantiatedSession = SparkContext._active_spark_context = None
+    else:
         session.stop()
 
 
