@@ -78,6 +78,15 @@ def test_an_option_that_is_a_number_says_which_it_takes(
     assert capsys.readouterr().err == said
 
 
+def test_an_option_of_a_group_says_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    command = click.Group("hub", {"list": click.Command("list")}, params=[click.Option(["--data"])])
+    with pytest.raises(SystemExit) as left:
+        run_and_explain(lambda: command.main(["list", "--data", "x"], prog_name="hub", standalone_mode=False))
+    assert left.value.code == 2
+    said = "tidegate: --data is an option of 'hub': give it there, as in 'hub --data … list'"
+    assert capsys.readouterr().err.startswith(said)
+
+
 def test_a_missing_folder_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         run_and_explain(lambda: (tmp_path / "missing" / "file.json").write_text(""))

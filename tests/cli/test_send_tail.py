@@ -52,6 +52,7 @@ def test_the_key_may_be_a_field_of_the_event(connection_string: str) -> None:
 
 
 def test_a_partition_can_be_named_and_read_alone(connection_string: str) -> None:
+    assert run("send", connection_string, "--hub", "cars", "--partition", "3", given="one").stderr == "1 event sent\n"
     run("send", connection_string, "--hub", "cars", "--partition", "2", given="a\nb\n\nc\r\n")
     assert [event["body"] for event in events(connection_string, "--partition", "2")] == ["a", "b", "c"]
     assert events(connection_string, "--partition", "1") == []

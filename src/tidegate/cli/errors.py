@@ -68,7 +68,7 @@ def explanation(error: Exception) -> str | None:
     """What a person should read instead of the traceback of `error`; None if it is a fault in Tidegate."""
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "tidegate"
-        said = _of_number(error) or _uncapitalised(error.format_message())
+        said = _of_number(error) or _of_parent(error) or _uncapitalised(error.format_message())
         return f"{said}\ntry '{path} --help'"
     if isinstance(error, click.ClickException):
         return error.format_message()
@@ -100,6 +100,20 @@ def _of_number(error: click.UsageError) -> str | None:
     elif most is not None:
         kind += f", at most {most}"
     return f"invalid value for '{error.param.opts[-1]}': expected {kind}, got {got[1]}"
+
+
+def _of_parent(error: click.UsageError) -> str | None:
+    """Say where an option belongs that a group before the command has."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return None
+    option, group = error.option_name, error.ctx.parent
+    while group is not None and not any(option in one.opts for one in group.command.params):
+        group = group.parent
+    if group is None:
+        return None
+    path = group.command_path
+    rest = error.ctx.command_path.removeprefix(path)
+    return f"{option} is an option of '{path}': give it there, as in '{path} {option} …{rest}'"
 
 
 def _missing_folder(error: FileNotFoundError) -> Path | None:

@@ -59,7 +59,7 @@ def send(
                 sent += len(same)
     finally:
         publisher.close()
-        click.echo(f"{sent:,} events sent", err=True)
+        click.echo(f"{sent:,} event{'' if sent == 1 else 's'} sent", err=True)
 
 
 def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
