@@ -29,7 +29,7 @@ from tidegate.log import LogError
 from tidegate.server import Server
 from tidegate.server.context.metrics import LoggedRefusals
 from tidegate.server.kafka import records_api, session
-from tidegate.server.kafka.connection import Refusals
+from tidegate.server.kafka.connection import SUPPORTED, Refusals
 from tidegate.server.kafka.groups_api import GroupsApi
 
 Connect = Callable[..., KafkaClient]
@@ -333,6 +333,23 @@ def test_a_session_tells_only_what_is_new(connect: Connect, hub: str) -> None:
     assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     unknown = client.ask(Api.FETCH, fetch_fields({}, session_epoch=5, session_id=12345), FETCH_BY_NAME)
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("begins_by_id", [False, True])
+def test_a_session_names_topics_as_it_began(connect: Connect, hub: str, begins_by_id: bool) -> None:
+    client = connect()
+    topic_id = client.ask(Api.METADATA, {"topics": [{"name": hub}]}).topics[0].topic_id
+    asked = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+    by_id = fetch_fields({}, topics=[{"topic_id": topic_id, "partitions": asked}])
+    kinds = [(fetch_fields({(hub, 0): 0}), FETCH_BY_NAME), (by_id, SUPPORTED[Api.FETCH][1])]
+    (first, version), (other, other_version) = reversed(kinds) if begins_by_id else kinds
+    begun = client.ask(Api.FETCH, {**first, "session_epoch": 0}, version)
+    assert begun.error_code == ErrorCode.NONE
+    client.produce(hub, BATCH)
+    changed = client.ask(Api.FETCH, {**other, "session_id": begun.session_id, "session_epoch": 1}, other_version)
+    assert changed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    anew = client.ask(Api.FETCH, {**other, "session_epoch": 0}, other_version)
+    assert values_of(anew.responses[0].partitions[0].records) == [b"payload"]
 
 
 def test_an_id_names_one_incarnation_of_a_hub(server: Server, connect: Connect, hub: str) -> None:

@@ -176,7 +176,7 @@ class RecordsApi:
         if by_id:  # one incarnation of a hub: its successor of the same name has another id
             for topic in (*body.topics, *body.forgotten_topics_data):
                 topic.topic = _ID_MARK + topic.topic_id.hex
-        error, wanted, kept = _fetch_session(session, body)
+        error, wanted, kept = _fetch_session(session, body, by_id=by_id)
         if error is not ErrorCode.NONE:
             return {"error_code": error, "session_id": 0}
         throttled_s = await self._wait_for_egress()
@@ -458,7 +458,7 @@ def _offset_at(partition: Partition, timestamp: int) -> tuple[int, int]:
 
 
 def _fetch_session(
-    session: Session, body: Message
+    session: Session, body: Message, *, by_id: bool
 ) -> tuple[ErrorCode, Mapping[tuple[str, int], Message], FetchSession | None]:
     """Return what a fetch wants to read, and the session that it goes on with or begins."""
     named = {(topic.topic, part.partition): part for topic in body.topics for part in topic.partitions}
@@ -468,13 +468,15 @@ def _fetch_session(
     if body.session_epoch == 0:
         if len(named) > MAX_FETCH_PARTITIONS:
             return ErrorCode.INVALID_REQUEST, {}, None
-        session.fetch = FetchSession(secrets.randbelow(2**31 - 2) + 1, partitions=named)
+        session.fetch = FetchSession(secrets.randbelow(2**31 - 2) + 1, by_id, partitions=named)
         return ErrorCode.NONE, named, session.fetch
     kept = session.fetch
     if kept is None or kept.session_id != body.session_id:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND, {}, None
     if kept.epoch != body.session_epoch:
         return ErrorCode.INVALID_FETCH_SESSION_EPOCH, {}, None
+    if kept.by_id != by_id:
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, {}, None
     kept.epoch = kept.epoch + 1 if kept.epoch < 2**31 - 1 else 1
     for topic in body.forgotten_topics_data:
         for number in topic.partitions:

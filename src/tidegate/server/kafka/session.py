@@ -35,11 +35,13 @@ class FetchSession:
     """What an incremental fetch leaves out (KIP-227): the partitions that a consumer reads, and what it was told.
 
     Attributes:
+        by_id: Whether topics are named by their ids, which an answer can be only as the request is.
         partitions: The request's fields of each partition, by topic and number.
         sent: The last error, end and beginning that the consumer knows of each.
     """
 
     session_id: int
+    by_id: bool
     epoch: int = 1
     partitions: dict[tuple[str, int], Message] = field(default_factory=dict)
     sent: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
