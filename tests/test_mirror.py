@@ -258,7 +258,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "connectors/outputs/console",
         "connectors/outputs/kinds",
         "connectors/outputs/output",
-        "connectors/outputs/sinks",
         "connectors/outputs/tables/sqlite",
         "connectors/outputs/values",
     ),

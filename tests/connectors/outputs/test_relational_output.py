@@ -20,7 +20,7 @@ from tidegate.connectors.model.encoded_rows import EncodedPiece, EncodedRows, Ru
 from tidegate.connectors.model.errors import OutputError
 from tidegate.connectors.outputs import Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.connectors.outputs.shape import OutputColumn
-from tidegate.connectors.outputs.tables import relational_output
+from tidegate.connectors.outputs.tables import relational_output, relational_table
 from tidegate.connectors.outputs.tables.postgresql import PostgresqlOutput
 from tidegate.connectors.outputs.tables.relational_output import RelationalOutput
 from tidegate.connectors.outputs.tables.sqlite import SqliteOutput
@@ -256,6 +256,21 @@ def test_a_row_that_a_trigger_or_an_index_refuses_is_left_out(place: Place) -> N
         (1, "TypeConversionError", "not this one"),
         (2, "RecordExceededSizeLimit", "index row requires 12016 bytes, maximum size is 8191"),
     ]
+    output.close()
+
+
+def test_a_table_that_another_session_has_locked_is_unavailable(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job waited for the lock without a word, in MySQL for up to a year."""
+    monkeypatch.setattr(relational_table, "LOCK_WAIT_S", 1)
+    place.opened().close()
+    output = place.opened()
+    output.write(ids(1))
+    with place.connected() as connection:
+        connection.cursor().execute("BEGIN; LOCK TABLE t" if place.kind == "postgresql" else "LOCK TABLES t WRITE")
+        with pytest.raises(OutputUnavailableError, match=r"(?i)lock"):
+            output.commit()
+    output.commit()
+    assert place.run("SELECT id FROM t") == [(1,)]
     output.close()
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidegate.connectors.model.encoded_rows import EncodedRows, Encoder
-from tidegate.connectors.model.errors import JobError
+from tidegate.connectors.model.errors import JobError, OutputError
 from tidegate.connectors.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
 from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs.console import ConsoleOutput
 from tidegate.connectors.outputs.kinds import OutputOpening, OutputSection, open_output, shared_files
-from tidegate.connectors.outputs.output import ChoosesEncoder, Identity, Mark, Output
+from tidegate.connectors.outputs.output import ChoosesEncoder, Identity, Mark, Output, OutputUnavailableError
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
 
@@ -108,9 +109,9 @@ class Sinks:
             for name, shape in settings.shapes.items():
                 section: OutputSection = sections.get(name.lower(), ConsoleOutput(type="console"))
                 identity = Identity(settings.job, name, settings.journal)
-                opened[name] = open_output(
-                    section, OutputOpening(identity, marks.get(name), shape, settings.drop, settings.folder)
-                )
+                opening = OutputOpening(identity, marks.get(name), shape, settings.drop, settings.folder)
+                with _naming(name):
+                    opened[name] = open_output(section, opening)
                 output = opened[name]
                 encoders[name] = output.encoder if isinstance(output, ChoosesEncoder) else section.encoder
         except BaseException:
@@ -129,7 +130,8 @@ class Sinks:
         """
         output: Any = self._outputs[rows.output]
         write = output.write if isinstance(rows, ResultRows) else output.write_encoded
-        self._retry_policy.call(_named(rows.output), lambda: write(rows))
+        with _naming(rows.output):
+            self._retry_policy.call(_named(rows.output), lambda: write(rows))
 
     def commit(self) -> dict[str, Mark]:
         """Make written rows durable, waiting for unavailable outputs, and return the mark of each.
@@ -137,10 +139,12 @@ class Sinks:
         Raises:
             OutputError: an output has been unavailable for too long, or fails.
         """
-        self._marks = {
-            name: self._retry_policy.call(_named(name), output.commit) for name, output in self._outputs.items()
-        }
-        return dict(self._marks)
+        marks = {}
+        for name, output in self._outputs.items():
+            with _naming(name):
+                marks[name] = self._retry_policy.call(_named(name), output.commit)
+        self._marks = marks
+        return dict(marks)
 
     def continue_after_held_rows(self) -> None:
         """Treat rows that an output has beyond its mark as emitted: the rows to come are others."""
@@ -185,6 +189,17 @@ class Sinks:
 
 def _named(output: str) -> str:
     return f"output '{output}'"
+
+
+@contextmanager
+def _naming(output: str) -> Iterator[None]:
+    """Name the output in an error that does not."""
+    try:
+        yield
+    except OutputError as error:
+        if type(error) not in (OutputError, OutputUnavailableError) or _named(output) in str(error):
+            raise
+        raise type(error)(f"{_named(output)}: {error}") from error
 
 
 def _close(outputs: Iterable[Output]) -> None:

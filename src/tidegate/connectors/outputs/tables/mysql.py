@@ -22,6 +22,7 @@ from tidegate.connectors.outputs.output import (
     TYPE_CONVERSION_ERROR,
     OutputUnavailableError,
 )
+from tidegate.connectors.outputs.tables import relational_table
 from tidegate.connectors.outputs.tables.relational_output import TableSettings
 from tidegate.connectors.outputs.tables.relational_table import (
     PLACE_COLUMN,
@@ -111,7 +112,8 @@ class MysqlTable(StagingTable):
             connect_timeout=_CONNECT_TIMEOUT_S,
             autocommit=False,
             # Without strict mode a value that does not fit is cut, and times are those of the server's time zone.
-            init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00'",
+            init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', "
+            f"lock_wait_timeout = LEAST(@@lock_wait_timeout, {relational_table.LOCK_WAIT_S})",
         )
         cursor = connection.cursor()
         cursor.execute("SELECT @@max_allowed_packet")
@@ -244,14 +246,14 @@ class MysqlTable(StagingTable):
         return [name for (name,) in cursor.fetchall()]
 
     def drop_staged(self, cursor: Any, names: Sequence[str]) -> None:
-        cursor.execute("SET SESSION lock_wait_timeout = 2")
+        cursor.execute("SET @before = @@lock_wait_timeout, SESSION lock_wait_timeout = 2")
         for name in names:
             try:
                 cursor.execute(f"DROP TABLE IF EXISTS {self.beside(name)}")
             except self._pymysql.err.OperationalError as error:
                 if _number_of(error) != _LOCK_WAIT_TIMEOUT:
                     raise
-        cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
+        cursor.execute("SET SESSION lock_wait_timeout = @before")
 
     def misses_table(self, error: Exception) -> bool:
         return isinstance(error, self._pymysql.err.ProgrammingError) and _number_of(error) == _NO_SUCH_TABLE

@@ -21,6 +21,7 @@ from tidegate.connectors.outputs.output import (
     TYPE_CONVERSION_ERROR,
     OutputUnavailableError,
 )
+from tidegate.connectors.outputs.tables import relational_table
 from tidegate.connectors.outputs.tables.relational_output import TableSettings
 from tidegate.connectors.outputs.tables.relational_table import (
     PLACE_COLUMN,
@@ -45,6 +46,8 @@ _KINDS = {
 # Transient classes of SQLSTATE: connections, resources, operator intervention, system errors, a standby, a deadlock.
 _AWAY_CLASSES = ("08", "53", "57", "58", "40")
 _READ_ONLY = "25006"
+_LOCKED = "55P03"
+_LIMIT_WAITS = "SELECT set_config('lock_timeout', %s, false) WHERE current_setting('lock_timeout') = '0'"
 # What only a person can mend. libpq passes on the text of a server that refuses a connection, but not its SQLSTATE.
 REFUSED = re.compile(
     r"FATAL: +(?:.*authentication failed|no pg_hba\.conf entry|(?:role|database) .* does not exist|permission denied)"
@@ -99,7 +102,10 @@ class PostgresqlTable(StagingTable):
     def connect(self) -> Any:
         try:
             addresses = outbound.postgresql_address(self._psycopg.conninfo.conninfo_to_dict(self._conninfo))
-            return self._psycopg.connect(self._conninfo, connect_timeout=_CONNECT_TIMEOUT_S, hostaddr=addresses)
+            connection = self._psycopg.connect(self._conninfo, connect_timeout=_CONNECT_TIMEOUT_S, hostaddr=addresses)
+            connection.execute(_LIMIT_WAITS, (f"{relational_table.LOCK_WAIT_S}s",))
+            connection.commit()
+            return connection
         except outbound.AddressRefused as error:
             raise OutputError(f"cannot reach PostgreSQL: {error}") from None
         except OSError as error:
@@ -220,7 +226,7 @@ class PostgresqlTable(StagingTable):
             and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
             and not REFUSED.search(str(error))
         )
-        return message, lost or state.startswith(_AWAY_CLASSES) or state == _READ_ONLY
+        return message, lost or state.startswith(_AWAY_CLASSES) or state in (_READ_ONLY, _LOCKED)
 
     def rejection_of(self, error: Exception) -> str | None:
         if not isinstance(error, self._psycopg.Error):

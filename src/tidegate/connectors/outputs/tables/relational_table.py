@@ -39,6 +39,8 @@ PLACE_COLUMN, TIME_COLUMN = "tidegate_row", "tidegate_time"
 """The columns of a staging table beside those of the rows: the place of a row in the step, and its time in ticks."""
 
 _ALL_ROWS = 1 << 62
+LOCK_WAIT_S = 30
+"""After this time a table that another session has locked is unavailable, so that the job says what it waits for."""
 TABLE_NAME = TextPattern(
     r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
     "a name, or two with a point between them, each of letters, digits, '_' and '$', of which the first is no digit",
