@@ -140,6 +140,42 @@ def test_csv_text_keeps_its_line_ends_whatever_is_read_with_it() -> None:
     assert (values, rejected) == ({"b": ["x\r\ny", "x\ny", "z", "z"]}, [])
 
 
+@pytest.mark.parametrize(
+    ("rows", "read", "rejected"),
+    [
+        (b'1,"x\n2,y\n', [], [0]),
+        (b'1,"x\n2,y', [], [0]),
+        (b'1,x\n"2,y\n3,z\r\n', ["x"], [1]),
+        (b'1,"x""\n', [], [0]),
+        (b'1,"\n', [], [0]),
+        (b'1,"\n"\n', ["\n"], []),
+        (b'1,"\n"\n3\n', ["\n"], [1]),
+        (b'1,"x""\n"\n', ['x"\n'], []),
+        (b'1,5" pipe\n2,"y\n"\n', ['5" pipe', "y\n"], []),
+    ],
+)
+def test_a_quote_of_csv_that_is_not_closed_rejects_its_row(rows: bytes, read: list[str], rejected: list[int]) -> None:
+    """All rows that followed were part of one value, and nothing counted them."""
+    values, problems = of_file(Wanted((("b",),)), CSV, b"a,b\n" + rows)
+    assert values["b"] == read
+    assert problems == [(row, Problem.MALFORMED) for row in rejected]
+
+
+@given(
+    st.lists(st.tuples(*[st.text('"\n,x', max_size=3)] * 2), min_size=1, max_size=3).map(
+        lambda rows: "".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\n" for row in rows)
+    ),
+    st.integers(0, 20),
+)
+def test_a_csv_text_that_is_cut_within_quotes_is_never_read_whole(text: str, cut: int) -> None:
+    shorter = text[: max(1, len(text) - cut)]
+    _, problems = of_file(Wanted((("a",),)), CSV, b"a,b\n" + shorter.encode())
+    if shorter.count('"') % 2:
+        assert problems
+    if shorter == text:
+        assert not problems
+
+
 def test_an_unclosed_quote_of_csv_with_another_delimiter_reads_the_same_beside_other_bodies() -> None:
     bodies = [b"3;z", b'1;"x\n\n']
     format_ = Format("csv", ";", columns=("a", "b"))

@@ -244,9 +244,10 @@ def _csv_table(content: bytes, format_: Format, most: ContentLimits) -> Table:
         return "skip"
 
     text = pa.large_string()
+    content = content if content.endswith(b"\n") else content + b"\n"
     try:
         table = pa.csv.read_csv(
-            pa.BufferReader(content if content.endswith(b"\n") else content + b"\n"),
+            pa.BufferReader(content),
             read_options=pa.csv.ReadOptions(
                 use_threads=False, column_names=names, skip_rows=header_lines, block_size=len(content) + 2
             ),
@@ -265,9 +266,27 @@ def _csv_table(content: bytes, format_: Format, most: ContentLimits) -> Table:
             return Table({}, NONE, 0, content_bytes=len(content))
         raise Unreadable(Problem.MALFORMED) from error
     total = table.num_rows + len(rejected)
+    is_last_read = not rejected or rejected[-1][0] < total - 1
+    if is_last_read and _ends_in_quotes(table, content):
+        table = table.slice(0, table.num_rows - 1)
+        rejected.append((total - 1, Problem.MALFORMED, content.rstrip().rpartition(b"\n")[2][:400]))
     numbers = np.setdiff1d(np.arange(total), [number for number, _, _ in rejected]) if rejected else np.arange(total)
     columns = dict(zip(names, table.columns, strict=True))
     return Table(columns, numbers, total, tuple(rejected), len(content))
+
+
+def _ends_in_quotes(table: Any, content: bytes) -> bool:
+    """Return whether a quote is not closed, so that the last value holds all rows that follow it.
+
+    Then the content ends with that quote and the value. Otherwise it ends with the quote that closes the value.
+    """
+    if b'"' not in content or not table.num_rows:
+        return False
+    last = table.column(table.num_columns - 1)[table.num_rows - 1].as_py()
+    if last is None or not last.endswith("\n") or not content.endswith(b'"' + last.replace('"', '""').encode()):
+        return False
+    # A value of one line end looks the same with its quotes and with one.
+    return bool(last != "\n" or content.count(b'"') % 2)
 
 
 def _is_utf8(content: bytes) -> bool:
