@@ -469,12 +469,8 @@ def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken
     if content is None:
         return {}, {}, None
     try:
-        joined = content.get("joined")  # earlier versions did not write it
-        return (
-            _tables_in(content["inputs"]),
-            _tables_in(content["past"]),
-            None if joined is None else Joined(**joined),
-        )
+        joined = None if content["joined"] is None else Joined(**content["joined"])
+        return _tables_in(content["inputs"]), _tables_in(content["past"]), joined
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
 
