@@ -414,6 +414,40 @@ def test_a_right_ends_with_its_rule(server: Server, connect: Connect, hub: str) 
     assert client.produce(hub, BATCH).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_a_member_whose_right_ends_leaves_its_partitions_to_others(server: Server, connect: Connect, hub: str) -> None:
+    client = connect(with_rights(server, hub, "short-lived", Right.LISTEN, level=hub))
+    group: dict[str, Any] = {"group_id": f"revoked in {hub}"}
+    joining = {
+        **group,
+        "session_timeout_ms": 1_000,
+        "rebalance_timeout_ms": 1_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"x"}],
+    }
+    member_id = client.ask(Api.JOIN_GROUP, joining).member_id
+    member = {**group, "member_id": member_id}
+    generation = client.ask(Api.JOIN_GROUP, {**joining, **member}).generation_id
+    plan = {**member, "generation_id": generation, "assignments": [{"member_id": member_id, "assignment": b"all"}]}
+    assert client.ask(Api.SYNC_GROUP, plan).assignment == b"all"
+    heartbeat = {**member, "generation_id": generation}
+    assert client.ask(Api.HEARTBEAT, heartbeat).error_code == ErrorCode.NONE
+    server.namespace.management.delete_access_rule("short-lived", hub)
+    for api, fields in (
+        (Api.SYNC_GROUP, plan),
+        (Api.HEARTBEAT, heartbeat),
+        (Api.LEAVE_GROUP, {**group, "members": [{"member_id": member_id}]}),
+    ):
+        assert client.ask(api, fields).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    other = connect()
+
+    def is_gone() -> bool:
+        client.ask(Api.HEARTBEAT, heartbeat)
+        (described,) = other.ask(Api.DESCRIBE_GROUPS, {"groups": [group["group_id"]]}).groups
+        return not described.members
+
+    eventually(is_gone)
+
+
 def test_a_client_whose_token_is_over_is_disconnected_until_it_shows_another(
     server: Server, connect: Connect, hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,8 @@ class GroupsApi:
 
     async def sync(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Learn what is assigned to a member."""
+        if not self._may_use_groups(session):
+            return answered({"error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED})
         waiting = _Waiting()
         self.coordinator.sync(
             body.group_id,
@@ -100,7 +102,9 @@ class GroupsApi:
         return waiting.future
 
     async def heartbeat(self, session: Session, header: RequestHeader, body: Message) -> Later:
-        """Note that a member is alive."""
+        """Note that a member is alive, unless it may no longer read: others are to get its partitions."""
+        if not self._may_use_groups(session):
+            return answered({"error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED})
         error = self.coordinator.heartbeat(
             body.group_id, body.member_id, body.generation_id, time.monotonic(), body.group_instance_id
         )
@@ -108,6 +112,8 @@ class GroupsApi:
 
     async def leave(self, session: Session, header: RequestHeader, body: Message) -> Later:
         """Remove members."""
+        if not self._may_use_groups(session):
+            return answered({"error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED})
         now_s = time.monotonic()
         if header.version < 3:
             return answered({"error_code": self.coordinator.leave(body.group_id, body.member_id, now_s)})
