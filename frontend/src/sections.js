@@ -146,7 +146,7 @@ form?.addEventListener("submit", (event) => {
   event.preventDefault();
   problem(byId("section-problem"), null);
   attempt(form.querySelector('[type="submit"]'), async () => {
-    await post(place(), { settings: settings(), hub: ownHub(), etag: byId("job").dataset.etag });
+    await post(place(), { settings: settings(), hub: ownHub(), etag: byId("job").dataset.etag, isNew: edited.section == null });
     location.reload();
   }, refused);
 });

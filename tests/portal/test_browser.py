@@ -66,6 +66,7 @@ HOSTILE_PAGES = (
     "stale-settings",
     "stale-capture",
     "settings-beyond-the-form",
+    "a-name-that-is-taken",
     "stale-tags",
     "a-name-ending-in-json",
     "many-outputs",

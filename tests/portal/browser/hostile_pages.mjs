@@ -180,6 +180,18 @@ await visit.run("settings-beyond-the-form", async (page, expect) => {
   await page.checkAndPicture("refused-field");
 });
 
+await visit.run("a-name-that-is-taken", async (page, expect) => {
+  page.expectRefusal(409);
+  await page.goto("/jobs/many");
+  const outputs = async () => JSON.stringify((await page.evaluate(async () => (await fetch("/jobs/many.json")).json())).outputs);
+  const before = await outputs();
+  await page.getByRole("button", { name: "Add an output" }).click();
+  await page.getByRole("dialog").getByLabel("Name in the query").fill("OUT0");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.getByRole("dialog").locator(".problem", { hasText: "already" }).waitFor();
+  expect((await outputs()) === before, "the output of that name is as it was");
+});
+
 await visit.run("stale-tags", async (page, expect) => {
   const stale = await page.context().newPage();
   stale.setDefaultTimeout(PATIENCE_MS);

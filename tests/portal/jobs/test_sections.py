@@ -101,6 +101,14 @@ def test_a_change_does_not_undo_another_one(visitor: Client) -> None:
     assert put(visitor, "inputs/other", {"type": "recorded", "path": "/b"}, etag=etag).status == 409
 
 
+@pytest.mark.parametrize("path", ["outputs/output", "outputs/OUTPUT", "inputs/input"])
+def test_a_new_section_replaces_none(visitor: Client, jobs: Jobs, path: str) -> None:
+    before = jobs.document("edited").definition
+    answer = put(visitor, path, {"type": "recorded", "path": "/a"}, isNew=True)
+    assert (answer.status, "already" in answer.data["error"]["detail"]) == (409, True)
+    assert jobs.document("edited").definition == before
+
+
 def test_changes_need_an_owner(section_server: Server, visitor: Client) -> None:
     rule = AccessRule.create("section-contributor", [Right.LISTEN, Right.SEND])
     section_server.namespace.management.set_access_rule(rule)

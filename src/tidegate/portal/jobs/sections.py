@@ -91,7 +91,7 @@ class SectionRoutes:
             desk.action("/jobs/{job}/functions/{name}/try", served(self._try), VisitorRole.CONTRIBUTOR, ("arguments",)),
             desk.action(f"{_PATH}/delete", served(self._remove), VisitorRole.OWNER, ("etag",)),
             desk.action(f"{_PATH}/test", served(self._test), VisitorRole.OWNER, ("settings", "hub")),
-            desk.action(_PATH, served(self._put), VisitorRole.OWNER, ("settings", "hub", "etag")),
+            desk.action(_PATH, served(self._put), VisitorRole.OWNER, ("settings", "hub", "etag", "isNew")),
         ]
 
     # -- changing
@@ -121,8 +121,10 @@ class SectionRoutes:
         if not _NAME.fullmatch(name):
             raise ArgumentError(f"a name begins with a letter and has letters, digits, '-' and '_'; got {name[:40]!r}")
         former = self._jobs.document(request.path_params["job"]).definition.get(kind, {})
+        is_new = body.get("isNew") is True
+        _check_absent(kind, name, former, is_new=is_new)  # before the engine is asked, which may take seconds
         await self._workbench.ask("section", kind=kind, name=name, settings=_kept(settings, _of(former, name)))
-        return await self._edit(request, with_section(kind, name, settings), body)
+        return await self._edit(request, with_section(kind, name, settings, is_new=is_new), body)
 
     async def _test(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         """Try to reach what a form names, saved or not."""
@@ -184,11 +186,17 @@ class SectionRoutes:
         return {"result": rows[0]["row"].get("result") if rows else None, "errors": errors}
 
 
-def with_section(kind: str, name: str, settings: Mapping[str, Any] | None) -> Change:
+def with_section(kind: str, name: str, settings: Mapping[str, Any] | None, *, is_new: bool = False) -> Change:
     """Return the change that gives a job an input, output or function, or takes it away with None.
 
+    Args:
+        kind: inputs, outputs or functions.
+        name: Its name, in any case.
+        settings: Its settings.
+        is_new: Whether there must be none of the name yet.
+
     Raises:
-        Conflict: the management API described it, and would describe it again.
+        Conflict: the management API described it, and would describe it again; or there is one, and `is_new`.
         NotFound: there is none to take away.
     """
 
@@ -197,6 +205,7 @@ def with_section(kind: str, name: str, settings: Mapping[str, Any] | None) -> Ch
         if name.lower() in described:
             raise Conflict(f"{name} was described through the management API: change it there")
         sections = dict(document.definition.get(kind, {}))
+        _check_absent(kind, name, sections, is_new=is_new)
         key = next((one for one in sections if one.lower() == name.lower()), name)
         if settings is not None:
             sections[key] = _kept(settings, sections.get(key))
@@ -207,6 +216,11 @@ def with_section(kind: str, name: str, settings: Mapping[str, Any] | None) -> Ch
         return replace(document, definition={**document.definition, kind: sections})
 
     return change
+
+
+def _check_absent(kind: str, name: str, sections: Mapping[str, Any], *, is_new: bool) -> None:
+    if is_new and _of(sections, name) is not None:
+        raise Conflict(f"the job's {kind} have {name!r} already: edit it, or choose another name")
 
 
 def _in_order(kinds: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
