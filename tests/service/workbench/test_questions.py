@@ -280,6 +280,24 @@ def test_what_cannot_be_tried_without_a_write_is_said_to_be_untested(tmp_path: P
     assert "there is no" in missing["problem"]
 
 
+SQLITE = {"type": "sql_reference", "snapshot_query": "SELECT 1 AS a"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "setting"),
+    [
+        ("outputs", {"type": "file", "path": "results.jsonl"}, "path"),
+        ("inputs", {**SQLITE, "connection_string": "sqlite:///r.db"}, "connection_string"),
+        ("functions", {"module": "functions.py"}, "module"),
+    ],
+)
+def test_a_section_without_a_job_file_has_no_relative_paths(kind: str, settings: dict[str, Any], setting: str) -> None:
+    """It would depend on where the service was started."""
+    for question in ("section",) if kind == "functions" else ("section", "reach"):
+        said = workbench.answer({"ask": question, "kind": kind, "name": "x", "settings": settings})["problem"]
+        assert f"{setting}: expected an absolute path" in said
+
+
 def test_fields_have_labels_and_units() -> None:
     kinds = ask("sections")
     (hub,) = [one for one in kinds["inputs"] if one["type"] == "eventhub"]

@@ -21,7 +21,7 @@ from tidegate.client.connection_string import ClientError, ConnectionString
 from tidegate.client.hub_client import HubClient
 from tidegate.connectors.inputs.kinds import LogOpening, StreamInput
 from tidegate.connectors.model.errors import InputError, JobError
-from tidegate.job.config.definition import definition_of
+from tidegate.job.config.definition import JobDefinition, definition_of, with_absolute_paths
 from tidegate.job.config.schema import job_schema
 from tidegate.job.prepare.functions import registered_functions
 from tidegate.service.secrets import is_secret_of
@@ -69,7 +69,7 @@ def _fields(kind: str, schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "unit": unit,
             "least": one.get("minimum", one.get("exclusiveMinimum")),
             "most": one.get("maximum"),
-            "description": one.get("description", ""),
+            "description": one.get("description", "").replace("relative to the job file", "an absolute path"),
             "form": "choice" if "enum" in one else of_type if of_type in _PLAIN else "json",
             "choices": one.get("enum", []),
             "default": one.get("default"),
@@ -100,12 +100,26 @@ def check_section(question: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         JobError: it says what is wrong and where.
     """
-    kind, name = question["kind"], question["name"]
-    parts = {**_NOTHING, kind: {name: question["settings"]}}
-    definition = definition_of({"name": "checked", "query": _QUERY, **parts}, Path("the job"))
-    if kind == "functions" and question.get("load"):
+    definition = _defined(question)
+    if question["kind"] == "functions" and question.get("load"):
         registered_functions(definition.functions)
     return {}
+
+
+def _defined(question: Mapping[str, Any]) -> JobDefinition:
+    """Return a job with the section of a form. Raises JobError if the settings are wrong, or a path is relative.
+
+    A job of the service has no file that a path could be relative to.
+    """
+    kind, name = question["kind"], question["name"]
+    content = {"name": "checked", "query": _QUERY, **_NOTHING, kind: {name: question["settings"]}}
+    definition = definition_of(content, Path("the job"))
+    written = JobDefinition.model_validate(content)
+    here, there = (getattr(with_absolute_paths(written, Path(folder)), kind)[name] for folder in ("/here", "/there"))
+    for setting in type(here).model_fields:
+        if getattr(here, setting) != getattr(there, setting):
+            raise JobError(f"{setting}: expected an absolute path, such as /data/results.jsonl, not a relative one")
+    return definition
 
 
 _REACHED_WITHIN_S = 10.0
@@ -126,8 +140,7 @@ def reach(question: Mapping[str, Any]) -> dict[str, Any]:
         JobError: the settings are wrong, or what they name cannot be reached.
     """
     kind, name, settings = question["kind"], question["name"], question["settings"]
-    parts = {**_NOTHING, kind: {name: settings}}
-    definition = definition_of({"name": "checked", "query": _QUERY, **parts}, Path("the job"))
+    definition = _defined(question)
     try:
         outbound.check_settings(settings)
         section = getattr(definition, kind)[name]
