@@ -217,6 +217,10 @@ def test_capture_of_an_event_hub(run: Run, answer: Callable[..., Any], tmp_path:
         "enabled": False,
         "skipEmptyArchives": False,
     }
+    off = answer("eventhub", "update", "clicks", "--capture-interval", "90")["capture"]
+    assert (off["intervalInSeconds"], off["enabled"]) == (90, False)
+    assert answer("eventhub", "update", "clicks", "--capture", archive)["capture"] == off | {"enabled": True}
+    assert "destination: Field required" in run("eventhub", "create", "late", "--capture-interval", "60").output
     assert run("eventhub", "update", "clicks", "--no-capture", "--capture-interval", "60").exit_code == 2
     refused = run("eventhub", "update", "clicks", "--capture-interval", "5")
     assert "captureDescription: intervalInSeconds: Input should be greater than or equal to 60" in refused.output

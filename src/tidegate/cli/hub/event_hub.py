@@ -91,6 +91,7 @@ def create(client: NamespaceClient, /, name: str, partition_count: int, output: 
     properties = {"partitionCount": partition_count, **_properties(**options)}
     retention = {"retentionTimeInHours": _FOR_EVER, **properties.get("retentionDescription", {})}
     properties["retentionDescription"] = retention
+    properties.get("captureDescription", {}).setdefault("enabled", True)
     show(_shown(client.create("eventhubs", name, properties=properties)), output)
 
 
@@ -122,6 +123,9 @@ def update(client: NamespaceClient, /, name: str, keep_for_ever: bool, output: s
         }
     if not properties:
         raise click.UsageError("nothing to change: name a retention, a setting of capture or --user-metadata")
+    if "captureDescription" in properties and "enabled" not in properties["captureDescription"]:
+        now = client.show("eventhubs", name)["properties"].get("captureDescription")
+        properties["captureDescription"]["enabled"] = now is None or now["enabled"]
     show(_shown(client.update("eventhubs", name, properties=properties)), output)
 
 
@@ -155,7 +159,8 @@ def _properties(
             "folder": settings.pop("destination", None),
             "archiveNameFormat": settings.pop("archiveNameFormat", None),
         }
-        settings = {"enabled": True, **settings}
+        if place["folder"] is not None:
+            settings = {"enabled": True, **settings}
         if any(place.values()):
             settings["destination"] = {"name": _FOLDER, "properties": place}
         properties["captureDescription"] = settings
