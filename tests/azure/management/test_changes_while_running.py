@@ -255,7 +255,11 @@ def test_the_namespace_s_limits_change_while_it_runs_and_stay(own: Any) -> None:
         ({"capacity": 41}, {}, "less than or equal to 40"),
         ({"capacity": -2}, {}, "greater than or equal to -1"),
         ({}, {"isAutoInflateEnabled": True, "maximumThroughputUnits": 4}, "auto-inflate starts from the throughput"),
-        ({"capacity": 5}, {"isAutoInflateEnabled": True, "maximumThroughputUnits": 4}, "auto-inflate starts"),
+        (
+            {"capacity": 5},
+            {"isAutoInflateEnabled": True, "maximumThroughputUnits": 4},
+            "ends at 4 throughput units, and there are 5",
+        ),
         ({"name": "gold"}, {}, "sku.name"),
     ],
 )

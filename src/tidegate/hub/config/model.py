@@ -134,10 +134,11 @@ class NamespaceLimits(BaseModel):
 
     @model_validator(mode="after")
     def _inflates_upwards(self) -> Self:
-        if self.auto_inflate_to is not None and self.auto_inflate_to < (
-            self.throughput_units or MAX_THROUGHPUT_UNITS + 1
-        ):
-            raise ValueError("auto-inflate starts from the throughput units: set these too, and fewer than here")
+        units, most = self.throughput_units, self.auto_inflate_to
+        if most is not None and units is None:
+            raise ValueError("auto-inflate starts from the throughput units: set these too")
+        if most is not None and units is not None and most < units:
+            raise ValueError(f"auto-inflate ends at {most} throughput units, and there are {units}: raise the former")
         return self
 
     @property
