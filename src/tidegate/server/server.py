@@ -50,8 +50,6 @@ _DONE = object()
 _OPEN_TRIES = 20
 _GC_THRESHOLD = 20_000
 """Net allocations between two collections."""
-_WIND_DOWN_S = 0.05
-"""How long publishers are told to try again before connections are closed; most wait by then, and send nothing."""
 
 
 class ListenError(OSError):
@@ -175,10 +173,7 @@ class Server:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for listener in self.listeners:
             listener.close()
-        for client in list(self.clients):
-            client.wind_down()
-        if self.clients:
-            await asyncio.sleep(_WIND_DOWN_S)
+        await asyncio.sleep(max([client.wind_down() for client in self.clients], default=0))
         await self._until(lambda: not self.clients or not self.context.in_flight.total)
         for client in list(self.clients):
             client.say_goodbye()

@@ -19,7 +19,7 @@ from tests.server.conftest import entity
 from tidegate.amqp import Message, Properties, encode_message
 from tidegate.amqp.encoding.types import CONNECTION_FORCED
 from tidegate.amqp.framing.frames import AMQP_HEADER, SASL_HEADER
-from tidegate.amqp.framing.performatives import Attach, Close, Detach, End, SaslInitFrame, Source, Target
+from tidegate.amqp.framing.performatives import Attach, Close, Detach, End, Open, SaslInitFrame, Source, Target
 from tidegate.hub.config import NamespaceConfig
 from tidegate.server import Server, ServerSettings
 
@@ -236,8 +236,9 @@ def test_a_goodbye_ends_the_stream_unless_the_handshake_is_under_way(
     assert b"the hub is stopping; connect again" in wire.written
 
 
-def test_what_is_published_while_the_hub_stops_is_answered_by_an_error_that_clients_retry(
-    hub: Preauthenticated,
+@pytest.mark.parametrize(("product", "is_answered"), [("MSJSClient", True), ("azsdk-python-eventhubs", False)])
+def test_what_is_published_while_the_hub_stops_is_answered_where_the_client_would_wait(
+    hub: Preauthenticated, product: str, is_answered: bool
 ) -> None:
     root = hub.server.namespace.access.rule_table.root_rule
     key = SaslInitFrame("PLAIN", f"\0{root.name}\0{root.primary_key}".encode())
@@ -245,11 +246,12 @@ def test_what_is_published_while_the_hub_stops_is_answered_by_an_error_that_clie
     async def play() -> bytes:
         wire = Wire()
         connection = hub.server.converse(wire)
-        connection.data_received(SASL_HEADER + raw(key, kind=1) + OPEN + BEGIN + attach(0, "hub"))
-        connection.wind_down()
+        connection.data_received(SASL_HEADER + raw(key, kind=1) + AMQP_HEADER)
+        connection.data_received(raw(Open("peer", properties={"product": product})) + BEGIN + attach(0, "hub"))
+        assert (connection.wind_down() > 0) is is_answered
         wire.written.clear()
         connection.data_received(transfer(0, encode_message(Message(body=b"late"))))
         connection.connection_lost()
         return bytes(wire.written)
 
-    assert CONNECTION_FORCED.encode() in hub.runner.run(play())
+    assert (CONNECTION_FORCED.encode() in hub.runner.run(play())) is is_answered

@@ -50,6 +50,7 @@ MIN_TIMER_S = 0.05
 CLOCK_LOOK_S = 15.0
 """How often a connection with tokens looks at the clock."""
 REVOKED_AFTER_S = 2.0
+WIND_DOWN_S = 0.05
 
 MAX_TOKENS = 1000
 
@@ -175,11 +176,27 @@ class ClientConnection:
         self.choose_reading()
         self.guard(self._resume_links)
 
+    @property
+    def _awaits_answers(self) -> bool:
+        """Whether publications of the client outlive its connection."""
+        return self.peer_properties.get("product") == "MSJSClient"
+
     # --- the server's side ------------------------------------------------------------------------------------------
 
-    def wind_down(self) -> None:
-        """Accept no further publication; what was published before is still acknowledged."""
+    def wind_down(self) -> float:
+        """Accept no further publication; what was published before is still acknowledged.
+
+        Most clients send again what has no answer when the connection ends, and Python's takes a refusal for final.
+        JavaScript's waits for an answer until its timeout, a minute by default, whatever becomes of the connection. So
+        its publications are turned away for a moment, after which most of its publishers wait to try again, and send
+        nothing.
+
+        Returns:
+            After how many seconds to say goodbye.
+        """
         self._stopping = True
+        self.choose_reading()
+        return WIND_DOWN_S if self._awaits_answers else 0
 
     def say_goodbye(self) -> None:
         """Close; the transport follows with the client's answer.
@@ -259,10 +276,11 @@ class ClientConnection:
 
     def _transfers(self, transfers: Transfers) -> None:
         handler = self._handlers.get(transfers.link)
-        if isinstance(handler, PublishingLink) and self._stopping:
+        if not self._stopping:
+            if handler is not None:
+                handler.on_transfers(transfers)
+        elif self._awaits_answers and isinstance(handler, PublishingLink):
             handler.turn_away(transfers)
-        elif handler is not None:
-            handler.on_transfers(transfers)
 
     def _transfer_too_large(self, event: TransferTooLarge) -> None:
         handler = self._handlers.get(event.link)
@@ -438,6 +456,7 @@ class ClientConnection:
     def choose_reading(self) -> None:
         room = self.in_flight_bytes <= self.context.settings.in_flight_bytes_per_client
         reading = self.writable and room and self not in self.context.in_flight.waiting
+        reading = reading and (self._awaits_answers or not self._stopping)
         if reading != self._reading and not self._lost:
             self._reading = reading
             if reading:

@@ -98,11 +98,7 @@ class PublishingLink:
         self._client.count_in_flight(size)
 
     def turn_away(self, transfers: Transfers) -> None:
-        """Answer that the connection is about to end, which clients retry on another.
-
-        Without an answer Microsoft's client for JavaScript waits for its timeout, a minute by default, also when the
-        connection ends.
-        """
+        """Answer that the connection is about to end, so that the client tries again on another."""
         if not transfers.settled and self._link.is_attached:
             last_id = transfers.first_id + len(transfers.payloads) - 1
             self._link.settle(transfers.first_id, last_id, Rejected(CONNECTION_FORCED, STOPPING))

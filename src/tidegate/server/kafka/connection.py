@@ -257,10 +257,11 @@ class KafkaConnection(asyncio.Protocol):
 
     # -- what the server calls
 
-    def wind_down(self) -> None:
-        """Begin no further requests."""
+    def wind_down(self) -> float:
+        """Begin no further requests. Return after how many seconds to say goodbye."""
         self._is_stopping = True
         self.choose_reading()
+        return 0
 
     def say_goodbye(self) -> None:
         """Send what is answered, and close."""
