@@ -215,11 +215,16 @@ def test_a_client_without_a_token_occupies_little_memory_however_much_it_sends(
     assert not hub.faults
 
 
+JAVASCRIPT = SASL_START + AMQP_HEADER + raw(Open("peer", properties={"product": "MSJSClient"}))
+
+
 @pytest.mark.parametrize(
-    ("sent", "has_ended"), [(SASL_START + OPEN, True), (SASL_HEADER, False)], ids=["open", "handshake"]
+    ("sent", "rest", "has_ended"),
+    [(JAVASCRIPT, b"", True), (SASL_START + OPEN, b"", False), (SASL_HEADER, JAVASCRIPT[len(SASL_HEADER) :], False)],
+    ids=["JavaScript", "another", "handshake"],
 )
-def test_a_goodbye_ends_the_stream_unless_the_handshake_is_under_way(
-    hub: Preauthenticated, sent: bytes, has_ended: bool
+def test_a_goodbye_to_javascript_ends_the_stream_unless_the_handshake_is_under_way(
+    hub: Preauthenticated, sent: bytes, rest: bytes, has_ended: bool
 ) -> None:
     async def play() -> Wire:
         wire = Wire()
@@ -227,7 +232,7 @@ def test_a_goodbye_ends_the_stream_unless_the_handshake_is_under_way(
         connection.data_received(sent)
         connection.say_goodbye()
         assert wire.has_ended is has_ended
-        connection.data_received((SASL_START + OPEN + raw(Close()))[len(sent) :])
+        connection.data_received(rest + raw(Close()))
         connection.connection_lost()
         return wire
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp.pair import OPEN, SASL_START, raw
+from tests.amqp.pair import SASL_START, raw
 from tests.patience import PROMPTLY_S
 from tests.server.conftest import entity
 from tidegate.amqp.framing.frames import AMQP_HEADER
-from tidegate.amqp.framing.performatives import Close
+from tidegate.amqp.framing.performatives import Close, Open
 from tidegate.hub.config import NamespaceConfig
 from tidegate.server import Server, ServerSettings
 
@@ -25,7 +25,7 @@ def trusting(server: Server) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "amqps"])
-def test_the_end_of_the_stream_follows_the_close_and_waits_for_no_answer(
+def test_the_end_of_the_stream_follows_the_close_to_javascript_and_waits_for_no_answer(
     tmp_path: Path, make_config: Callable[..., NamespaceConfig], scheme: str
 ) -> None:
     async def play() -> bytes:
@@ -34,7 +34,7 @@ def test_the_end_of_the_stream_follows_the_close_and_waits_for_no_answer(
         await server.start()
         port, tls = (server.amqp_port, None) if scheme == "amqp" else (server.amqps_port, trusting(server))
         reader, writer = await asyncio.open_connection("localhost", port, ssl=tls)
-        writer.write(SASL_START + OPEN)
+        writer.write(SASL_START + AMQP_HEADER + raw(Open("peer", properties={"product": "MSJSClient"})))
         await reader.readuntil(AMQP_HEADER)
         stopping = asyncio.create_task(server.stop())
         try:

@@ -177,8 +177,8 @@ class ClientConnection:
         self.guard(self._resume_links)
 
     @property
-    def _awaits_answers(self) -> bool:
-        """Whether publications of the client outlive its connection."""
+    def _is_javascript(self) -> bool:
+        """Whether it is Microsoft's client for JavaScript, which takes the end of a connection in its own way."""
         return self.peer_properties.get("product") == "MSJSClient"
 
     # --- the server's side ------------------------------------------------------------------------------------------
@@ -196,20 +196,20 @@ class ClientConnection:
         """
         self._stopping = True
         self.choose_reading()
-        return WIND_DOWN_S if self._awaits_answers else 0
+        return WIND_DOWN_S if self._is_javascript else 0
 
     def say_goodbye(self) -> None:
         """Close; the transport follows with the client's answer.
 
-        The end of the stream goes with the close, as in AMQP's state CLOSE SENT (part 2, 2.4.6): Microsoft's client for
-        JavaScript connects anew if it is used between the two, and then takes the end of the old connection for a
-        failure of the new one, which it does not retry. A client whose handshake is under way gets its open first.
+        JavaScript's client connects anew if it is used before the transport ends, and then takes that end for a failure
+        of the new connection, which it does not retry. So it gets the end of the stream with the close, as in AMQP's
+        state CLOSE SENT (part 2, 2.4.6). Java's, treated so, reports now and then that it cannot schedule its work.
         """
         self.connection.close(CONNECTION_FORCED, STOPPING)
         self._flush()
         if not self._lost:
             self.transport.resume_reading()
-            if self.connection.remote is not None:
+            if self._is_javascript:
                 self.transport.end()
 
     def abort(self) -> None:
@@ -279,7 +279,7 @@ class ClientConnection:
         if not self._stopping:
             if handler is not None:
                 handler.on_transfers(transfers)
-        elif self._awaits_answers and isinstance(handler, PublishingLink):
+        elif self._is_javascript and isinstance(handler, PublishingLink):
             handler.turn_away(transfers)
 
     def _transfer_too_large(self, event: TransferTooLarge) -> None:
@@ -456,7 +456,7 @@ class ClientConnection:
     def choose_reading(self) -> None:
         room = self.in_flight_bytes <= self.context.settings.in_flight_bytes_per_client
         reading = self.writable and room and self not in self.context.in_flight.waiting
-        reading = reading and (self._awaits_answers or not self._stopping)
+        reading = reading and (self._is_javascript or not self._stopping)
         if reading != self._reading and not self._lost:
             self._reading = reading
             if reading:
