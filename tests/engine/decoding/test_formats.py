@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tidegate.engine.decoding.content import rows_of
 from tidegate.engine.decoding.decoded import Problem, Wanted
 from tidegate.engine.decoding.formats import JSON, Format, decoder_of
+from tidegate.engine.decoding.table_formats import CsvFormat
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time
@@ -159,6 +160,11 @@ def test_a_quote_of_csv_that_is_not_closed_rejects_its_row(rows: bytes, read: li
     values, problems = of_file(Wanted((("b",),)), CSV, b"a,b\n" + rows)
     assert values["b"] == read
     assert problems == [(row, Problem.MALFORMED) for row in rejected]
+
+
+def test_a_quote_of_csv_that_is_not_closed_is_shown_with_the_line_that_opens_it() -> None:
+    table = CsvFormat().table(b'a,b\n1,x\n2,"y\n3,z\n4,z\n', CSV, CSV.limits.of_file())
+    assert [(number, start) for number, _, start in table.rejected] == [(1, b'2,"y\n3,z\n4,z\n')]
 
 
 @given(

@@ -267,26 +267,31 @@ def _csv_table(content: bytes, format_: Format, most: ContentLimits) -> Table:
         raise Unreadable(Problem.MALFORMED) from error
     total = table.num_rows + len(rejected)
     is_last_read = not rejected or rejected[-1][0] < total - 1
-    if is_last_read and _ends_in_quotes(table, content):
+    opened = _open_quote(table, content) if is_last_read else None
+    if opened is not None:
         table = table.slice(0, table.num_rows - 1)
-        rejected.append((total - 1, Problem.MALFORMED, content.rstrip().rpartition(b"\n")[2][:400]))
+        line = content.rfind(b"\n", 0, opened) + 1
+        rejected.append((total - 1, Problem.MALFORMED, content[line : line + 400]))
     numbers = np.setdiff1d(np.arange(total), [number for number, _, _ in rejected]) if rejected else np.arange(total)
     columns = dict(zip(names, table.columns, strict=True))
     return Table(columns, numbers, total, tuple(rejected), len(content))
 
 
-def _ends_in_quotes(table: Any, content: bytes) -> bool:
-    """Return whether a quote is not closed, so that the last value holds all rows that follow it.
+def _open_quote(table: Any, content: bytes) -> int | None:
+    """Return where a quote stands that is not closed, so that the last value holds all rows that follow it.
 
     Then the content ends with that quote and the value. Otherwise it ends with the quote that closes the value.
     """
     if b'"' not in content or not table.num_rows:
-        return False
+        return None
     last = table.column(table.num_columns - 1)[table.num_rows - 1].as_py()
-    if last is None or not last.endswith("\n") or not content.endswith(b'"' + last.replace('"', '""').encode()):
-        return False
+    if last is None or not last.endswith("\n"):
+        return None
+    rest = b'"' + last.replace('"', '""').encode()
     # A value of one line end looks the same with its quotes and with one.
-    return bool(last != "\n" or content.count(b'"') % 2)
+    if not content.endswith(rest) or (last == "\n" and content.count(b'"') % 2 == 0):
+        return None
+    return len(content) - len(rest)
 
 
 def _is_utf8(content: bytes) -> bool:
