@@ -173,7 +173,7 @@ async function complete(context) {
   return { from: word.from, options: [...own, ...fields, ...words], validFor: /^[\w.@$]*$/ };
 }
 
-get("/jobs/words.json").then((answer) => {
+get("/job-words.json").then((answer) => {
   words = answer.words;
   for (const word of words) (word.type === "keyword" ? KEYWORDS : FUNCTIONS).add(word.label.toUpperCase());
   // The text is coloured anew; the caret and what can be undone stay, as somebody may be typing.

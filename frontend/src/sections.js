@@ -96,7 +96,7 @@ function showNeeded() {
 }
 
 async function edit({ edit: kind, section, type, name = "" }) {
-  kinds ??= await get("/jobs/kinds.json");
+  kinds ??= await get("/job-kinds.json");
   edited = { kind, section: section ? JSON.parse(section) : null };
   const place = edited.section?.place?.hub ?? null;
   byId("section-title").textContent = edited.section ? `Edit ${edited.section.name}` : `New ${kind}`;

@@ -265,7 +265,7 @@ def test_a_contributor_never_becomes_an_owner_by_any_number_of_steps(server: Ser
             continue
         visitor = Client(server.http_port, host="hub.example:5300")
         visitor.sign_in(key, name)
-        for path in ("/.json", "/eventhubs/eh1", "/jobs/of-owner.json", "/jobs/mine.json", "/jobs/new"):
+        for path in ("/.json", "/eventhubs/eh1", "/jobs/of-owner.json", "/jobs/mine.json", "/new-job"):
             seen.append(visitor.page(path).text)
         seen.append(visitor.post("/eventhubs/eh1/connection-string").text)
         assert visitor.post("/jobs/of-owner/inputs/i", {"settings": {"type": "recorded", "path": "/x"}}).status != 200

@@ -23,7 +23,7 @@ await visit.run("new-job", async (page, expect) => {
   await page.goto("/");
   await page.reach("New job");
   await page.keyboard.press("Enter");
-  await page.waitForURL("**/jobs/new");
+  await page.waitForURL("**/new-job");
   await page.reach("Name");
   await page.keyboard.type("tolls-job");
   await page.reach("From where");
@@ -43,8 +43,8 @@ await visit.run("new-job", async (page, expect) => {
 await visit.run("edit-and-test", async (page, expect) => {
   let arrive;
   const held = new Promise((resolve) => { arrive = resolve; });
-  await page.route("**/jobs/words.json", async (route) => { await held; await route.continue(); });
-  const words = page.waitForResponse("**/jobs/words.json");
+  await page.route("**/job-words.json", async (route) => { await held; await route.continue(); });
+  const words = page.waitForResponse("**/job-words.json");
   await page.goto("/jobs/tolls-job");
   await page.locator(".cm-content").waitFor();
   await write(page, "SELECT boooth");

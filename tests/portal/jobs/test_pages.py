@@ -100,6 +100,13 @@ def test_every_page_is_there_as_html_and_json_without_a_secret(visitor: Client, 
     assert "(hidden)" in data.text
 
 
+@pytest.mark.parametrize("name", ["new", "words", "kinds"])
+def test_a_job_has_its_page_whatever_its_name_is(visitor: Client, job: str, name: str) -> None:
+    assert visitor.post(f"{job}/clone", {"name": name}).status == 200
+    assert f"<h1>{name} <" in visitor.page(f"/jobs/{name}").text
+    assert visitor.get(f"/jobs/{name}.json")["name"] == name
+
+
 def test_a_job_is_started_and_stopped(visitor: Client, job: str) -> None:
     assert visitor.post(f"{job}/start", {"mode": "CustomTime", "time": "2026-01-31T12:00:00"}).status == 200
     shown = visitor.get(f"{job}.json")

@@ -134,7 +134,7 @@ def test_a_secret_is_not_kept_by_another_type() -> None:
 
 
 def test_the_form_knows_the_kinds_and_their_secrets(visitor: Client) -> None:
-    kinds = visitor.get("/jobs/kinds.json")
+    kinds = visitor.get("/job-kinds.json")
     (webhook,) = [one for one in kinds["outputs"] if one["type"] == "webhook"]
     fields = {one["name"]: one for one in webhook["fields"]}
     assert (fields["url"]["isRequired"], fields["key"]["isSecret"], fields["url"]["isSecret"]) == (True, True, False)

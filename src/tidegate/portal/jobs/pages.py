@@ -71,8 +71,8 @@ class JobPages:
         """Return the routes."""
         reader, contributor, owner = VisitorRole.READER, VisitorRole.CONTRIBUTOR, VisitorRole.OWNER
         return [
-            self._data("/jobs/words.json", self._words),
-            *self._page("/jobs/new", "job_new.html", self._new),
+            self._data("/job-words.json", self._words),
+            *self._page("/new-job", "job_new.html", self._new),
             self._action("/jobs", self._create, owner, ("name", "query", *NEW_JOB_FIELDS)),
             self._action("/samples/job", self._start_sample, owner),
             self._action(f"{JOB}/start", self._start, contributor, ("mode", "time")),

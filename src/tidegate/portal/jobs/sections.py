@@ -85,7 +85,7 @@ class SectionRoutes:
         """Return the routes."""
         desk = self._desk
         return [
-            desk.data("/jobs/kinds.json", served(self._kinds)),
+            desk.data("/job-kinds.json", served(self._kinds)),
             desk.data("/jobs/{job}/inputs/{name}/sample.json", served(self._input_sample)),
             desk.data("/jobs/{job}/outputs/{name}/sample.json", served(self._output_sample)),
             desk.action("/jobs/{job}/functions/{name}/try", served(self._try), VisitorRole.CONTRIBUTOR, ("arguments",)),
