@@ -5,7 +5,17 @@ import { PATIENCE_MS, Visit } from "./browser.mjs";
 const settings = JSON.parse(process.argv[2]);
 const visit = await Visit.begin(settings);
 const text = (page, selector) => page.locator(selector).innerText();
-const PAGES = ["/", "/eventhubs/odd", "/eventhubs/odd/explorer", "/eventhubs/wide", "/eventhubs/empty/explorer", "/jobs/many", "/jobs/many/event-ordering", "/jobs/many/monitor", "/jobs/many/diagram", "/jobs/many/logs", "/jobs/new"];
+const save = async (tab) => {
+  const reloaded = tab.waitForEvent("load");
+  await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await reloaded;
+};
+const secondTab = async (page) => {
+  const tab = await page.context().newPage();
+  tab.setDefaultTimeout(PATIENCE_MS);
+  return tab;
+};
+const PAGES = ["/", "/eventhubs/odd", "/eventhubs/odd/explorer", "/eventhubs/wide", "/eventhubs/empty/explorer", "/jobs/many", "/jobs/many/event-ordering", "/jobs/many/monitor", "/jobs/many/diagram", "/jobs/many/logs", "/new-job"];
 
 await visit.run("narrow", async (page, expect) => {
   await page.setViewportSize({ width: 320, height: 640 });
@@ -112,32 +122,23 @@ await visit.run("columns-during-a-search", async (page, expect) => {
 });
 
 await visit.run("stale-settings", async (page, expect) => {
-  const stale = await page.context().newPage();
-  stale.setDefaultTimeout(PATIENCE_MS);
+  const stale = await secondTab(page);
   for (const tab of [page, stale]) {
     await tab.goto("/eventhubs/empty");
     await tab.getByRole("button", { name: "Settings" }).click();
   }
-  for (const [tab, label, value] of [[page, "Keep events", "500"], [stale, "Metadata", "said later"]]) {
-    await tab.getByRole("dialog").getByLabel(label).fill(value);
-    const reloaded = tab.waitForEvent("load");
-    await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
-    await reloaded;
-  }
+  await page.getByRole("dialog").getByLabel("Keep events").fill("500");
+  await save(page);
+  await stale.getByRole("dialog").getByLabel("Metadata").fill("said later");
+  await save(stale);
   const found = await page.evaluate(async () => (await fetch("/eventhubs/empty.json")).json());
   expect(found.retentionMs === 500 * 3600000, `what was set in the other tab stays: ${found.retentionMs}`);
   expect(found.userMetadata === "said later", "what was changed is saved");
 });
 
 await visit.run("stale-capture", async (page, expect) => {
-  const stale = await page.context().newPage();
-  stale.setDefaultTimeout(PATIENCE_MS);
+  const stale = await secondTab(page);
   const capture = async () => (await page.evaluate(async () => (await fetch("/eventhubs/brief.json")).json())).capture;
-  const save = async (tab) => {
-    const reloaded = tab.waitForEvent("load");
-    await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
-    await reloaded;
-  };
   await page.goto("/eventhubs/brief");
   await page.getByRole("button", { name: "Turn on capture" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
@@ -193,18 +194,15 @@ await visit.run("a-name-that-is-taken", async (page, expect) => {
 });
 
 await visit.run("stale-tags", async (page, expect) => {
-  const stale = await page.context().newPage();
-  stale.setDefaultTimeout(PATIENCE_MS);
+  const stale = await secondTab(page);
   for (const tab of [page, stale]) {
     await tab.goto("/jobs/many");
     await tab.getByRole("button", { name: "tags" }).click();
   }
-  for (const [tab, line] of [[page, "team = blue"], [stale, "room = 7"]]) {
-    await tab.getByLabel("One on each line").fill(line);
-    const reloaded = tab.waitForEvent("load");
-    await tab.getByRole("dialog").getByRole("button", { name: "Save" }).click();
-    await reloaded;
-  }
+  await page.getByLabel("One on each line").fill("team = blue");
+  await save(page);
+  await stale.getByLabel("One on each line").fill("room = 7");
+  await save(stale);
   const found = await page.evaluate(async () => (await fetch("/jobs/many.json")).json());
   expect(found.tags.team === "blue" && found.tags.room === "7", `both tags are there: ${JSON.stringify(found.tags)}`);
 });
