@@ -175,7 +175,8 @@ def _test_cases(
                 click.echo(json_line(result.as_json()))
             elif result.passed:
                 summary = result.data_errors.summary()
-                click.echo(f"pass  {case.name} ({len(result.rows)} rows){f'; {summary}' if summary else ''}")
+                rows = f"{len(result.rows):,} row{'' if len(result.rows) == 1 else 's'}"
+                click.echo(f"pass  {case.name} ({rows}){f'; {summary}' if summary else ''}")
             else:
                 click.echo(f"FAIL  {case.name} ({path})")
                 for line in result.differences:

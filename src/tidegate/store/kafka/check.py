@@ -135,7 +135,7 @@ async def check_store(
         if len(report.brokers) < REPLICATION:
             report.warn(
                 f"the cluster has {len(report.brokers)} of the {REPLICATION} brokers that it needs to lose one: events "
-                f"are kept {len(report.brokers)} times"
+                f"are kept {'once' if len(report.brokers) == 1 else f'{len(report.brokers)} times'}"
             )
         topics = await _topics(cluster)
         found = sorted(name.removeprefix(SHARED_PREFIX) for name in topics if name.startswith(SHARED_PREFIX))
