@@ -103,10 +103,10 @@ class JoinCondition:
         return True
 
     def _alias(self, node: Node) -> Source | None:
+        """Return the source that a name in DATEDIFF means, also where a column has the same name."""
         if not isinstance(node, syntax.Path) or len(node.words) != 1:
             return None
-        source = self._rows.scope.find(node.words[0].text)
-        return None if source is None or source.has(node.words[0].text) else source
+        return self._rows.scope.find(node.words[0].text)
 
     def _refuse(self, node: Node, message: str) -> bool:
         self._refused = True
