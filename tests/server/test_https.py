@@ -252,6 +252,43 @@ def test_events_of_a_batch_share_one_partition_key() -> None:
         parse_publication({"content-type": BATCH_CONTENT_TYPE}, json.dumps(batch).encode())
 
 
+@pytest.mark.parametrize(
+    ("sent", "value"),
+    [
+        ("3", 3),
+        ("9223372036854775807", 9223372036854775807),
+        ("9223372036854775808", "9223372036854775808"),
+        ("17446744073709551615", "17446744073709551615"),
+        ("1.5", 1.5),
+        ("1e999", "1e999"),
+        ("NaN", "NaN"),
+        ("Infinity", "Infinity"),
+        ("true", True),
+        ('"a"', "a"),
+        ('"\\ud800"', '"\\ud800"'),
+        ("null", "null"),
+    ],
+)
+def test_a_header_that_is_no_value_of_amqp_is_text(sent: str, value: Any) -> None:
+    """A tracer's identifiers had publications refused, whenever they had their highest bit set."""
+    (event,), _ = parse_publication({"x-datadog-trace-id": sent}, b"x")
+    assert parse_message(event).application_properties == {"x-datadog-trace-id": value}
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ('{"a": 1, "b": 18446744073709551615}', "event 1 of the batch: the user property 'b'"),
+        ('{"a": "\\ud800"}', "event 1 of the batch: the user property 'a'"),
+        ('{"a": NaN}', "NaN is not JSON"),
+    ],
+)
+def test_a_refused_batch_names_the_property(properties: str, said: str) -> None:
+    batch = f'[{{"Body": "a"}}, {{"Body": "b", "UserProperties": {properties}}}]'
+    with pytest.raises(ArgumentError, match=said):
+        parse_publication({"content-type": BATCH_CONTENT_TYPE}, batch.encode())
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tidegate.amqp.encoding.codec import encode
 from tidegate.amqp.encoding.types import EncodeError, Symbol
 from tidegate.amqp.messages import Message, Properties, encode_message
 from tidegate.hub.addresses import path_of
@@ -57,7 +59,7 @@ def parse_publication(
         }
         return [_encode(body, properties, key, content_type)], key
     try:
-        entries = json.loads(body)
+        entries = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"the batch is not JSON: {error}") from None
     if not isinstance(entries, list) or not entries:
@@ -84,10 +86,15 @@ def _parse_batch(entries: list[Any], key: str | None) -> tuple[list[bytes], str 
     if len(keys) > 1:
         raise ArgumentError("all events of a batch must have the same partition key")
     shared = next(iter(keys), None)
-    return [_encode(body, properties, shared, None) for body, properties in parsed], shared
+    return [
+        _encode(body, properties, shared, None, f"event {position} of the batch: ")
+        for position, (body, properties) in enumerate(parsed)
+    ], shared
 
 
-def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_type: str | None) -> bytes:
+def _encode(
+    body: bytes, properties: dict[str, Any], key: str | None, content_type: str | None, where: str = ""
+) -> bytes:
     message = Message(
         message_annotations={Symbol("x-opt-partition-key"): key} if key is not None else None,
         properties=Properties(content_type=Symbol(content_type)) if content_type else None,
@@ -97,8 +104,21 @@ def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_ty
     )
     try:
         return encode_message(message)
-    except EncodeError as error:
-        raise ArgumentError(f"a user property or the partition key has no AMQP encoding: {error}") from None
+    except EncodeError:
+        names = [name for name, value in properties.items() if not (_is_encodable(name) and _is_encodable(value))]
+        what = f"the user property {names[0]!a}" if names else "the partition key or the content type"
+        raise ArgumentError(
+            f"{where}{what} has no AMQP encoding: a whole number has at most 64 bits with its sign, and a text no half"
+            " a character"
+        ) from None
+
+
+def _is_encodable(value: Any) -> bool:
+    try:
+        encode(value)
+    except EncodeError:
+        return False
+    return True
 
 
 def _partition_key(broker_properties: dict[str, Any]) -> str | None:
@@ -130,12 +150,21 @@ def _as_sent(value: str) -> str:
 
 
 def _header_value(text: str) -> str | int | float | bool:
-    """Text is in double quotes, numbers and booleans are bare, as in the REST interface; anything else is text."""
+    """Text is in double quotes, numbers and booleans are bare, as in the REST interface; anything else is text.
+
+    So is a number that AMQP cannot hold, such as the unsigned 64-bit identifiers that tracers add to every request.
+    """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, str | int | float) else text
+    if not isinstance(value, str | int | float) or not _is_encodable(value):
+        return text
+    return text if isinstance(value, float) and math.isinf(value) else value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 DEFAULT_TIMEOUT_S = 60.0
