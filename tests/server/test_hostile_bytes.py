@@ -148,6 +148,7 @@ FRAMINGS = {
     "a chunk whose size never ends": (b"Transfer-Encoding: chunked", b"0" * 200_000, b" 4"),
     "a transfer encoding that nobody asked for": (b"Transfer-Encoding: gzip", b"x", b" "),
     "two lengths": (b"Content-Length: 1\r\nContent-Length: 2", b"xx", b" 400"),
+    "a length beside chunks": (b"Content-Length: 1\r\nTransfer-Encoding: chunked", b"0\r\n\r\n", b" 400"),
     "a negative length": (b"Content-Length: -1", b"", b" 400"),
 }
 

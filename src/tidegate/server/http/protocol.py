@@ -58,6 +58,11 @@ class _Headers(h11.Connection):
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, h11.Request):
+            names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
+            spelling = {name.lower(): name for name in names}
+            if "content-length" in spelling and "transfer-encoding" in spelling:
+                # a proxy before this server may see another end of the request: RFC 9112, section 6.1
+                raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
             if origin := _ORIGIN.match(event.target):  # the absolute form: RFC 9112, section 3.2.2
                 path = event.target[origin.end() :]
                 event = h11.Request(
@@ -69,8 +74,7 @@ class _Headers(h11.Connection):
             if self.is_here is not None and not self.is_here(event):
                 self.handed_over = head_of(event) + self.trailing_data[0]
                 return h11.NEED_DATA
-            names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
-            self.spelling = {name.lower(): name for name in names}
+            self.spelling = spelling
         return event
 
 
