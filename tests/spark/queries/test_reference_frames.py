@@ -105,6 +105,14 @@ def test_a_stream_joins_it_in_either_placement_and_keeps_it_for_a_restart(
     assert rows_of(spark.read.parquet(str(tmp_path / "out"))) == expected()
 
 
+def test_records_may_be_null_though_their_fields_never_are(spark: SparkSession) -> None:
+    records = "(named_struct('part', map('k', named_struct('x', 1))), 1), (NULL, 2)"
+    rows = spark.sql(f"SELECT st, n, TIMESTAMP'2026-01-01 00:00:00Z' AS arrival FROM VALUES {records} AS (st, n)")
+    inputs = {"i": tidegate_spark.events(rows, arrival="arrival"), "r": tidegate_spark.reference(rows)}
+    query = "SELECT i.n, i.st.part.k.x AS own, r.st.part.k.x AS joined INTO result FROM i JOIN r ON i.n = r.n"
+    assert rows_of(tidegate_spark.sql(spark, query, inputs=inputs)) == [(1, 1, 1), (2, None, None)]
+
+
 def test_rows_in_another_order_are_the_same_table_and_others_a_new_one(spark: SparkSession) -> None:
     frames = [table(spark), table(spark).repartition(3), table(spark).where("device > 0")]
     current = frames[0]

@@ -566,6 +566,28 @@ def _by_content(found: EventsOfFrame, selected: Sequence[Column], content: Seque
     return [functions.col("arrival"), *(functions.col(one) for one in comparable), *texts]
 
 
+def collected(frame: DataFrame) -> pa.Table:
+    """Return the rows of a DataFrame.
+
+    PySpark's ``toArrow`` fails for a record that is NULL and has a field that never is, as after an outer join.
+    """
+    nullable = _nullable(frame.schema)
+    assert isinstance(nullable, types.StructType)
+    return frame.to(nullable).toArrow()
+
+
+def _nullable(type_: types.DataType) -> types.DataType:
+    match type_:
+        case types.ArrayType():
+            return types.ArrayType(_nullable(type_.elementType))
+        case types.MapType():
+            return types.MapType(_nullable(type_.keyType), _nullable(type_.valueType))
+        case types.StructType():
+            return types.StructType([types.StructField(one.name, _nullable(one.dataType)) for one in type_.fields])
+        case _:
+            return type_
+
+
 def has_map(type_: types.DataType) -> bool:
     """Return whether a type has maps in it, which Spark cannot sort."""
     match type_:

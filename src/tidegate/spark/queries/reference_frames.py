@@ -25,7 +25,7 @@ from tidegate.connectors.inputs.reference import ReferenceFiles, ReferenceSectio
 from tidegate.connectors.model.errors import JobError
 from tidegate.engine import DecodingLimits, Format
 from tidegate.ordering import format_time
-from tidegate.spark.queries.frame_events import check_types, column_of, has_map
+from tidegate.spark.queries.frame_events import check_types, collected, column_of, has_map
 
 FrameSource: TypeAlias = DataFrame | Callable[[], DataFrame]
 
@@ -139,7 +139,7 @@ class FrameTables:
             if not self._fresh:
                 self.frame = _checked(self._source)
             self._fresh = False
-            return _parquet(self.frame.orderBy(*_order(self.frame)).toArrow())
+            return _parquet(collected(self.frame.orderBy(*_order(self.frame))))
         except JobError as error:
             raise BlobError(str(error)) from None
         except (Py4JError, PySparkException, pa.ArrowException) as error:

@@ -14,7 +14,7 @@ from tidegate.engine import Program, ResultRows
 from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import END_OF_TIME, Policy
-from tidegate.spark.queries.frame_events import EventsOfFrame, columns_for, partitions_in
+from tidegate.spark.queries.frame_events import EventsOfFrame, collected, columns_for, partitions_in
 
 SAMPLE_EVENTS = 1000
 
@@ -84,7 +84,7 @@ def sampled_frame(found: EventsOfFrame, program: Program, name: str) -> HeldLog:
     """
     selected, order, layout = columns_for(found, program.source_of(name), program.need(name))
     rows = found.frame.select(*selected).limit(SAMPLE_EVENTS).repartition(1)
-    sampled = rows.sortWithinPartitions(functions.col("partition"), *order).toArrow()
+    sampled = collected(rows.sortWithinPartitions(functions.col("partition"), *order))
     pieces = partitions_in(iter(sampled.to_batches()), SAMPLE_EVENTS)
     partitions = {}
     for partition, found_rows in groupby(pieces, key=lambda item: item[0]):
