@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import fastavro
 import pytest
 
-from tidegate.connectors.inputs.schema_registry import RemoteRegistry
+from tidegate.connectors.inputs import schema_registry
+from tidegate.connectors.inputs.schema_registry import ASK_AGAIN_S, RemoteRegistry
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.engine import Format, Problem, TableBodies, Wanted, decoder_of
 
@@ -33,10 +34,22 @@ class Handler(BaseHTTPRequestHandler):
     """Answers as a registry does; it lets in those that say who they are."""
 
     asked: ClassVar[list[str]] = []
+    later: ClassVar[dict[int, Any]] = {}
+    """Answers of schemas that a test registers itself, by their numbers."""
+    is_cut: ClassVar[bool] = False
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
-        number = int(self.path.rpartition("/")[2])
+        number = int(self.path.partition("?")[0].rpartition("/")[2])
+        if self.is_cut:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"schema":')
+            return
+        if number in self.later:
+            self._answer(200, self.later[number])
+            return
         if self.headers.get("Authorization") != "Basic YTpi":
             self._answer(401, {})
         elif number not in SCHEMAS:
@@ -59,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def address() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Handler.asked = []
+    Handler.asked, Handler.later, Handler.is_cut = [], {}, False
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -115,6 +128,55 @@ def test_a_body_of_a_schema_that_is_not_one_of_avro_costs_itself_alone(
     decoded = decoder_of(Wanted(record=True), AVRO).decode(RemoteRegistry(address, "a:b").bodies(values, AVRO))
     assert decoded.rejected_events.tolist() == [0, 1]
     assert f"schema 5 of {address} cannot be used, nor bodies with it" in caplog.text
+
+
+def test_a_schema_that_comes_later_is_found(
+    address: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was missing until the job's end, so that one body with a number to come lost all those with its schema."""
+    now_s = [0.0]
+    monkeypatch.setattr(schema_registry, "_clock", lambda: now_s[0])
+    registry = RemoteRegistry(address, "a:b")
+    value = b"\0" + (7).to_bytes(4) + framed(1, {"zone": "a", "fare": 1.5})[5:]
+
+    def rejected() -> list[int]:
+        decoded = decoder_of(Wanted((("zone",),)), AVRO).decode(registry.bodies([value], AVRO))
+        return list(decoded.rejected_events.tolist())
+
+    assert [rejected(), rejected()] == [[0], [0]]
+    assert Handler.asked == ["/schemas/ids/7"]
+    assert caplog.text.count(f"{address} has no schema 7") == 1
+    Handler.later = {7: {"schema": json.dumps(FIRST)}}
+    now_s[0] += ASK_AGAIN_S
+    assert rejected() == []
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_a_schema_that_is_wrong_or_lacks_a_reference_stops_no_job(
+    address: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who publishes chooses it."""
+    of_kind = {"schemaType": kind.upper()}
+    lacking = {"references": [{"name": "other", "subject": "other", "version": 9}]}
+    Handler.later = {
+        7: {"schema": json.dumps(FIRST), **lacking, **of_kind},
+        8: {"schema": "no such thing", **of_kind},
+        10: {"schema": json.dumps(FIRST), "references": [{}], **of_kind},
+    }
+    values = [b"\0" + number.to_bytes(4) + b"\0x" for number in Handler.later]
+    body_format = Format(kind)
+    decoded = decoder_of(Wanted(record=True), body_format).decode(
+        RemoteRegistry(address, "a:b").bodies(values, body_format)
+    )
+    assert decoded.rejected_events.tolist() == [0, 1, 2]
+    assert f"{address} has no schema 7, or not all that it refers to" in caplog.text
+    assert f"schema 8 of {address} cannot be used" in caplog.text
+
+
+def test_a_registry_that_ends_while_it_answers_is_waited_for(address: str) -> None:
+    Handler.is_cut = True
+    with pytest.raises(InputUnavailableError, match="cannot be reached"):
+        RemoteRegistry(address, "a:b").bodies([framed(1, {"zone": "a", "fare": 1.5})], AVRO)
 
 
 def test_json_loses_its_prefix() -> None:

@@ -47,6 +47,10 @@ class MessagePrefix(StrEnum):
     FIXED32 = "fixed32"
 
 
+class DescriptionError(InputError):
+    """A description of messages that is wrong in itself."""
+
+
 @dataclass(frozen=True)
 class ProtobufDeserializer:
     """Reads the messages of bodies; it can be pickled and hashed.
@@ -143,7 +147,7 @@ def _compiled(path: Path) -> bytes:
         if done.returncode:
             said = done.stderr.strip().splitlines()
             named = [line[line.index(f"{path.name}:") :] for line in said if f"{path.name}:" in line]
-            raise InputError(f"it cannot be compiled: {'; '.join(named or said)[:500]}")
+            raise DescriptionError(f"it cannot be compiled: {'; '.join(named or said)[:500]}")
         return target.read_bytes()
 
 
@@ -158,7 +162,8 @@ def message_reader(
         path: which message, by its place in the file and then in the message around it.
 
     Raises:
-        InputError: the package is missing, or the schema cannot be compiled.
+        DescriptionError: the schema cannot be compiled.
+        InputError: the package is missing.
     """
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
         raise InputError("the format protobuf needs an extra: pip install 'tidegate[protobuf]'")
@@ -176,7 +181,7 @@ def message_reader(
             for name, text in parts:
                 target = (Path(folder) / name).resolve()
                 if not target.is_relative_to(Path(folder).resolve()):
-                    raise InputError(f"the import {name!r} leaves the folder of schemas")
+                    raise DescriptionError(f"the import {name!r} leaves the folder of schemas")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
             whole = descriptor_pb2.FileDescriptorSet.FromString(_compiled(Path(folder) / _REGISTERED))
@@ -225,7 +230,7 @@ def _add_well_known(whole: Any, files: Iterable[Any]) -> None:
             if not name.startswith("google/protobuf/") or any(one.name == name for one in whole.file):
                 continue
             if importlib.util.find_spec(path) is None:
-                raise InputError(f"the import {name!r} is not among the references")
+                raise DescriptionError(f"the import {name!r} is not among the references")
             found = descriptor_pb2.FileDescriptorProto()
             importlib.import_module(path).DESCRIPTOR.CopyToProto(found)
             _add_well_known(whole, [found])

@@ -8,15 +8,18 @@ schema by either.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import logging
 import re
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
@@ -25,7 +28,7 @@ from pydantic import Field
 
 from tidegate import outbound
 from tidegate.connectors.inputs.kinds import StreamInput
-from tidegate.connectors.inputs.protobuf import ProtobufDeserializer, message_reader
+from tidegate.connectors.inputs.protobuf import DescriptionError, ProtobufDeserializer, message_reader
 from tidegate.connectors.model.errors import InputError, InputUnavailableError
 from tidegate.connectors.model.section import Public, Secret, SecretUrl
 from tidegate.engine import DecodingLimits, Format, Problem, TableBodies, ValueReader
@@ -119,9 +122,9 @@ class RemoteRegistry:
             path, content = message_path(named[1])
         except ValueError:
             return Problem.MALFORMED
-        read = _message_reader(self, _name(named[0]), path)
-        if read is None:
-            return Problem.MALFORMED
+        read = _reader(_message_reader, self, _name(named[0]), path)
+        if isinstance(read, Problem):
+            return read
         try:
             (record,) = read(content)
         except Unreadable as error:
@@ -132,7 +135,7 @@ class RemoteRegistry:
 
     def _value(self, name: int | str, content: bytes, limits: DecodingLimits) -> Any:
         """Return a value of Avro, or the problem with it."""
-        reader = _value_reader(self, name, limits)
+        reader = _reader(_value_reader, self, name, limits)
         if isinstance(reader, Problem):
             return reader
         try:
@@ -140,10 +143,11 @@ class RemoteRegistry:
         except Unreadable as error:
             return error.problem
 
-    def fetched(self, path: str) -> Any | None:
-        """Return what the registry has at a path; None if it has nothing.
+    def fetched(self, path: str) -> Any:
+        """Return what the registry has at a path.
 
         Raises:
+            SchemaMissing: it has nothing there.
             InputUnavailableError: the registry cannot be reached.
             InputError: it refuses.
         """
@@ -158,12 +162,12 @@ class RemoteRegistry:
                 return found
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND:
-                return None
+                raise SchemaMissing from None
             kind = InputUnavailableError if error.code in _PASSING or error.code >= _SERVER_ERRORS else InputError
             raise kind(f"the schema registry {self.address} answers {error.code} {error.reason}") from error
         except outbound.AddressRefused as error:
             raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
-        except (OSError, TimeoutError) as error:
+        except (OSError, http.client.HTTPException) as error:  # the latter from one that ends while it answers
             if isinstance(getattr(error, "reason", None), outbound.AddressRefused):
                 raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
             raise InputUnavailableError(f"the schema registry {self.address} cannot be reached: {error}") from error
@@ -197,24 +201,68 @@ def _schema_of(value: bytes, content_type: str | None, header: object) -> tuple[
     return (None, value) if named is None else (_name(named[0]), named[1])
 
 
+class SchemaMissing(Exception):
+    """A registry does not have what it was asked for."""
+
+
+ASK_AGAIN_S = 1.0
+"""Seconds for which bodies are rejected without another question after a registry did not have their schema.
+
+It may have it later: a replica learns of it after the producer, and whoever publishes may write a number to come.
+"""
+_clock = time.monotonic
+_missing: OrderedDict[tuple[RemoteRegistry, int | str], float] = OrderedDict()
+"""When registries were asked in vain, the oldest first."""
+_MOST_MISSING = 1_000
+T = TypeVar("T")
+
+
+def _reader(
+    make: Callable[..., T | Problem], registry: RemoteRegistry, name: int | str, *arguments: object
+) -> T | Problem:
+    """Return what reads bodies of a schema; or the problem with all of them, as the schema is not there."""
+    asked = _missing.get((registry, name))
+    if asked is not None and _clock() - asked < ASK_AGAIN_S:
+        return Problem.MALFORMED
+    try:
+        reader = make(registry, name, *arguments)
+    except SchemaMissing:
+        if asked is None:
+            _logger.warning(
+                "%s has no schema %s, or not all that it refers to: bodies with it are rejected", registry.address, name
+            )
+        _missing[registry, name] = _clock()
+        _missing.move_to_end((registry, name))
+        while len(_missing) > _MOST_MISSING:
+            _missing.popitem(last=False)
+        return Problem.MALFORMED
+    _missing.pop((registry, name), None)
+    return reader
+
+
+def _unusable(registry: RemoteRegistry, name: int | str, reason: object) -> None:
+    _logger.warning("schema %s of %s cannot be used, nor bodies with it: %s", name, registry.address, reason)
+
+
 @lru_cache(maxsize=1_000)
 def _value_reader(registry: RemoteRegistry, name: int | str, limits: DecodingLimits) -> ValueReader | Problem:
-    """Return what reads values of a schema; or the problem with all of them, as the schema is not there or not usable.
+    """Return what reads values of a schema; or the problem with all of them, as the schema is not usable.
 
-    Whoever publishes chooses the schema, so it must not stop a job.
+    Whoever publishes chooses the schema, so it must not stop a job. Raises SchemaMissing, of which nothing is kept.
     """
     found = registry.fetched(_path(name))
-    if found is None or found.get("schemaType", _AVRO) != _AVRO:
+    if found.get("schemaType", _AVRO) != _AVRO:
+        _unusable(registry, name, f"its type is {found['schemaType']}")
         return Problem.MALFORMED
     try:
         imported = [text for _, text in _referenced(registry, found, set())]
         return ValueReader(found["schema"], imported, limits.of_event())
     except Unreadable as error:
-        reason = error.__cause__ or error
-        _logger.warning("schema %s of %s cannot be used, nor bodies with it: %r", name, registry.address, reason)
+        _unusable(registry, name, repr(error.__cause__ or error))
         return error.problem
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"schema {name} of {registry.address} cannot be used: {error}") from error
+        _unusable(registry, name, repr(error))
+        return Problem.MALFORMED
 
 
 def message_path(framed: bytes) -> tuple[tuple[int, ...], bytes]:
@@ -244,18 +292,18 @@ _MOST_MESSAGES = 10_000
 
 
 @lru_cache(maxsize=1_000)
-def _message_reader(registry: RemoteRegistry, name: int | str, path: tuple[int, ...]) -> ProtobufDeserializer | None:
-    """Return what reads a message of a schema; None if the registry has no such schema, or it no such message."""
+def _message_reader(registry: RemoteRegistry, name: int | str, path: tuple[int, ...]) -> ProtobufDeserializer | Problem:
+    """Return what reads a message of a schema; or the problem with all of them, as for `_value_reader`."""
     found = registry.fetched(f"{_path(name)}?format=serialized")
-    if found is None or found.get("schemaType") != "PROTOBUF":
-        return None
+    if found.get("schemaType") != "PROTOBUF":
+        _unusable(registry, name, f"its type is {found.get('schemaType', _AVRO)}")
+        return Problem.MALFORMED
     try:
         parts = list(_referenced(registry, found, set(), "&format=serialized"))
-        return message_reader(found["schema"], parts, path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"schema {name} of {registry.address} cannot be used: {error}") from error
-    except InputError as error:
-        raise InputError(f"schema {name} of {registry.address}: {error}") from None
+        return message_reader(found["schema"], parts, path) or Problem.MALFORMED
+    except (DescriptionError, ValueError, KeyError, TypeError) as error:
+        _unusable(registry, name, repr(error))
+        return Problem.MALFORMED
 
 
 def _referenced(
@@ -268,8 +316,6 @@ def _referenced(
             continue
         seen.add(place)
         target = registry.fetched(f"subjects/{quote(place[0], safe='')}/versions/{place[1]}?deleted=true{query}")
-        if target is None:
-            raise ValueError(f"it refers to {place[0]} version {place[1]}, which is not there")
         yield from _referenced(registry, target, seen, query)
         yield one["name"], target["schema"]
 
