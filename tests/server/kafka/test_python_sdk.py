@@ -124,7 +124,9 @@ class KafkaPython:
         found: list[Any] = []
 
         def enough() -> bool:
-            for messages in consumer.poll(200).values():
+            # It waits for events only. A wait that ends while the consumer joins its group loses what it is assigned:
+            # kafka-python 3.0.12 takes no notice of the answer to SyncGroup then.
+            for messages in consumer.poll(1000 * PATIENCE_S).values():
                 found.extend((one.offset, one.key, one.value, list(one.headers)) for one in messages)
             return len(found) >= count
 
