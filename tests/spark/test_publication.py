@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.amqp import split_batch
-from tidegate.client import ConnectionLostError, ConnectionString
+from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
 from tidegate.client.hub_client import HubPartition
 from tidegate.client.producer import PRODUCER_SEQUENCE_NUMBER, EventTemplate, ProducerProgress
@@ -178,3 +178,44 @@ def test_the_first_row_that_is_no_event_is_named(
     columns = ("body", "key", "partition")
     with pytest.raises(OutputError, match=told):
         publish(monkeypatch, Hub(1_000), [rows(part, columns) for part in parts])
+
+
+class BusyHub(Hub):
+    """A hub that is throttled when it is first asked for its partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_busy = True
+
+    def partitions_properties(self, names: Sequence[str]) -> dict[str, HubPartition]:
+        if self._is_busy:
+            self._is_busy = False
+            raise BusyError("throttled")
+        return super().partitions_properties(names)
+
+
+def test_a_throttled_hub_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = BusyHub()
+    publish(monkeypatch, hub, [rows([{"body": b"x"}], ("body",))])
+    assert sum(hub.stored.values()) == 1
+
+
+class SendOnlyHub(Hub):
+    """A hub that has events of an interrupted attempt, for a key without Listen."""
+
+    def partition_properties(self, name: str) -> HubPartition:
+        return HubPartition(0, self.stored[name], 0, None, None)
+
+    def read(self, *arguments: object) -> object:
+        raise ClientError("Listen needs a token that covers it")
+
+
+def test_a_repetition_without_listen_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = SendOnlyHub()
+    hub.stored["1"] = 2
+    told = (
+        r"Listen needs a token that covers it\. An interrupted attempt of this batch has stored 2 events in partition "
+        r"1, which are read back .* needs Listen beside Send, and the consumer group \$Default"
+    )
+    with pytest.raises(OutputError, match=told):
+        publish(monkeypatch, hub, [rows([{"body": b"x"}] * 3, ("body",))])

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.client import ClientError, ConnectionLostError, ConnectionString
+from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
 from tidegate.client.producer import NUMBERS, PRODUCER_ID, EventTemplate, Producer, RefusedError
 from tidegate.connectors.model.errors import OutputError
@@ -396,12 +396,21 @@ class TaskPublication:
         reach = 2 * count + _MORE_TO_READ
         while True:
             begin = max(stand.begin, stand.end - reach)
-            found = [
-                _compared(delivery.payload)
-                for deliveries in producer.read(self._group, name, begin, stand.end, _READ_EVENTS)
-                for delivery in deliveries
-                if decode(delivery.payload)[1].system_properties.get(PRODUCER_ID) == own
-            ]
+            try:
+                found = [
+                    _compared(delivery.payload)
+                    for deliveries in producer.read(self._group, name, begin, stand.end, _READ_EVENTS)
+                    for delivery in deliveries
+                    if decode(delivery.payload)[1].system_properties.get(PRODUCER_ID) == own
+                ]
+            except (BusyError, ConnectionLostError):
+                raise
+            except ClientError as error:
+                raise OutputError(
+                    f"{error}. An interrupted attempt of this batch has stored {count:,} events in partition {name}, "
+                    "which are read back to leave them out now: that needs Listen beside Send, and the consumer group "
+                    f"{self._group} (option consumerGroup)"
+                ) from error
             if len(found) >= count or begin == stand.begin:
                 return Counter(found[-count:])
             reach *= 4
@@ -414,7 +423,7 @@ class TaskPublication:
             try:
                 return work()
             except ClientError as error:
-                again = isinstance(error, ConnectionLostError) or (
+                again = isinstance(error, BusyError | ConnectionLostError) or (
                     isinstance(error, RefusedError) and error.condition in _AGAIN
                 )
                 self.close()
