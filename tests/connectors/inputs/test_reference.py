@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -31,6 +32,7 @@ from tidegate.job import JobError, load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.verification import verify
 from tidegate.job.prepare.check import check_job
+from tidegate.job.run import commit_coordinator
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.run import in_this_process
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
@@ -477,6 +479,28 @@ def test_a_table_that_comes_while_a_job_is_dead_changes_no_row_that_its_outputs_
     second = [(v, version) for v in range(first[-1] + 3, 60, 3) if "ab"[v % 2] in keys for version in (2, 3)]
     assert second
     assert rows == [(v, 1) for v in first] + second
+
+
+def test_a_table_is_kept_while_a_run_after_a_kill_may_join_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps without results are not committed at once, but their tables were given up when another one came."""
+    timed = 'path = "ref/{date}/{time}.json"\ntime_format = "HH-mm-ss"'
+    path = write_job(tmp_path, f"{timed}\nrefresh_s = 1e-9\nsettle_s = 0")
+    path.write_text(path.read_text().replace("FROM i JOIN", "FROM i LEFT JOIN").replace("r.version > 0", "r.k IS NULL"))
+    put(tmp_path / "ref", 0, 1)
+
+    def on_step(report: Any) -> None:
+        if report.number in (1, 4):
+            put(tmp_path / "ref", 10 * report.number, 1 + report.number)
+        if report.number == 5:
+            raise Killed
+
+    monkeypatch.setattr(commit_coordinator, "_COMMIT_EVERY_S", math.inf)
+    with pytest.raises(Killed):
+        run_job(job := load_job(path), travelling(job), max_events_per_step=3, on_step=on_step)
+    run_job(job := load_job(path), travelling(job), max_events_per_step=3)
+    assert (tmp_path / "rows.jsonl").read_text() == ""
 
 
 @pytest.mark.parametrize("refused", ["reference.json", "a table"])

@@ -195,7 +195,8 @@ class Inputs:
         """
         if not self._references:
             return
-        needed_from = NO_TIME if stepper.released == NO_TIME else stepper.released - self._program.lookback_ticks
+        # A run after a kill goes back to the last commit, which may be some steps ago.
+        needed_from = NO_TIME if self._committed == NO_TIME else self._committed - self._program.lookback_ticks
         if self._references.refresh(stepper.looked_at + 1, needed_from):
             self.program = self._program.with_reference(self._references.tables())
             stepper.use(self.program)
