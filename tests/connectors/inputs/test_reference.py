@@ -268,6 +268,28 @@ def test_a_job_that_goes_back_joins_with_the_tables_of_that_time(tmp_path: Path)
     assert [version for _, version in counted(again)] == [20, 40, 60]
 
 
+def test_a_job_that_goes_back_further_than_tables_were_kept_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new query may look back further; rows found no table, and nothing said that they should have."""
+    put(tmp_path / "in", 0, 0)
+    references = opened(tmp_path / "in", tmp_path / "state")
+    for second in (20, 40):
+        put(tmp_path / "in", second, second)
+    assert references.refresh(at(10))
+    put(tmp_path / "in", 60, 60)
+    assert references.refresh(at(55), at(50))
+    opened(tmp_path / "in", tmp_path / "state").resume(at(55), 5 * SECOND)
+    assert not caplog.messages
+    opened(tmp_path / "in", tmp_path / "state").resume(at(55), 30 * SECOND)
+    (message,) = caplog.messages
+    assert message == (
+        "reference data 'ref': results from 2026-01-01T00:00:55Z on need rows from 2026-01-01T00:00:25Z on, but tables "
+        "from before 2026-01-01T00:00:40Z were not kept, and rows from before then are joined with none; keep_s keeps "
+        "tables longer"
+    )
+
+
 def test_a_damaged_state_is_said(tmp_path: Path) -> None:
     put(tmp_path / "in", 0, 0)
     state = tmp_path / "state"

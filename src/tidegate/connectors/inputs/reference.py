@@ -218,9 +218,11 @@ class References:
         self._latest: dict[str, Blob] = {}
         self._has_new = False
         self._joined: Joined | None = None
+        # By input, the time (ticks) before which tables were given up.
+        self._gone: dict[str, int] = {}
         written: dict[str, list[Taken]] = {}
         if folder is not None:
-            written, self._past, self._joined = _written(folder)
+            written, self._past, self._joined, self._gone = _written(folder)
         for name in self._definitions:
             self._taken[name] = written.get(name, [])
             if not self._taken[name]:
@@ -259,6 +261,7 @@ class References:
             self._joined = None
         if released != NO_TIME:
             self.go_back(released - lookback)
+            self._warn_of_gone(released, released - lookback)
             self.refresh(released)
 
     def note_joined(self, joined: int, released: int) -> None:
@@ -316,6 +319,19 @@ class References:
             ends = [one.effective for one in taken[1:]]
             back = next((place for place, end in enumerate(ends[: len(past)]) if end > needed_from), len(past))
             self._past[name], self._taken[name] = taken[:back], taken[back:]
+
+    def _warn_of_gone(self, released: int, needed_from: int) -> None:
+        """Say which tables are missing: a new query may look back further, and an earlier start needs older ones."""
+        for name, gone in self._gone.items():
+            if name in self._names and needed_from < gone:
+                _logger.warning(
+                    "reference data '%s': results from %s on need rows from %s on, but tables from before %s were not "
+                    "kept, and rows from before then are joined with none; keep_s keeps tables longer",
+                    self._names[name],
+                    short_time(released),
+                    short_time(needed_from),
+                    short_time(gone),
+                )
 
     # files
 
@@ -401,6 +417,8 @@ class References:
             kept_from = needed_from - int(self._definitions[name].keep_s * TICKS_PER_SECOND)
             ends = [one.effective for one in [*past, *taken[last:]][1:]]
             self._past[name] = [one for one, end in zip(past, ends, strict=False) if end > kept_from]
+            if len(self._past[name]) < len(past):
+                self._gone[name] = [*self._past[name], *taken[last:]][0].effective
 
     # what is written down
 
@@ -446,6 +464,7 @@ class References:
             "version": _VERSION,
             "inputs": {name: [asdict(one) for one in taken] for name, taken in self._taken.items()},
             "past": {name: [asdict(one) for one in past] for name, past in self._past.items()},
+            "gone": self._gone,
             "joined": None if joined is None else asdict(joined),
         }
         write_state(self._folder / _FILE, content)
@@ -463,15 +482,19 @@ def _opened(name: str, definition: ReferenceSection) -> ReferenceFiles:
         raise InputError(f"reference data '{name}': {error}") from error
 
 
-def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]], Joined | None]:
-    """Return the tables that rows may still be joined to, those of earlier rows, and how far rows have been joined."""
+def _written(
+    folder: Path,
+) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]], Joined | None, dict[str, int]]:
+    """Return the tables that rows may still be joined to, those of earlier rows, how far rows have been joined, and
+    before which times tables were given up."""
     content: Any = read_state(folder / _FILE, _VERSION)
     if content is None:
-        return {}, {}, None
+        return {}, {}, None, {}
     try:
         joined = None if content["joined"] is None else Joined(**content["joined"])
-        return _tables_in(content["inputs"]), _tables_in(content["past"]), joined
-    except (KeyError, TypeError, AttributeError) as error:
+        gone = {name: int(time) for name, time in content.get("gone", {}).items()}
+        return _tables_in(content["inputs"]), _tables_in(content["past"]), joined, gone
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
 
 
