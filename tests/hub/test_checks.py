@@ -201,6 +201,12 @@ def test_the_quick_look_knows_the_sizes_of_simple_values(code: int) -> None:
                 check_event(event)
 
 
+def test_an_event_without_a_body_is_named() -> None:
+    """JavaScript's client sends no bytes for `body: null`, and shows the refusal."""
+    with pytest.raises(DecodeError, match="without a body: give it one"):
+        check_event(b"\x00\x53\x75\x40")
+
+
 def test_an_empty_event_is_refused() -> None:
     with pytest.raises(DecodeError):
         check_event(b"")

@@ -235,6 +235,9 @@ def _take_apart(event: bytes) -> None:
         if end != section.end:
             raise DecodeError("a section's value does not fill it")
         if section.code != VALUE and not _has_type(section.code, value):
+            if section.code == DATA and value is None:
+                # JavaScript's client sends this for a body of null or undefined; most clients cannot read it
+                raise DecodeError("an event without a body: give it one, if only an empty text")
             raise DecodeError("a section whose value is not of its type")
     annotate(event, 0, 0, 0)
 
