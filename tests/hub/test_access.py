@@ -396,6 +396,12 @@ def test_attempts(make: Callable[[], Namespace], refused: Any, passes: Any) -> N
     passes(make())
 
 
+def test_a_refusal_of_an_expired_token_has_both_times(namespace: Namespace) -> None:
+    """The clock of either side may be wrong, and its user sees the refusal alone."""
+    with pytest.raises(Unauthorized, match="valid until 1970-01-01T00:01:40Z, and the hub's clock has 1970-01-01T02:"):
+        namespace.access.check_token(sign("sb://localhost/", ROOT_RULE, EMULATOR_KEY, 100), 7_300.5)
+
+
 def test_a_wrong_key_and_an_unknown_rule_are_refused_alike(namespace: Namespace) -> None:
     answers = []
     for text in (raw(SB, signing_key="x"), raw(SB, skn="nobody"), "nonsense"):

@@ -16,6 +16,7 @@ import hmac
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from urllib.parse import quote_plus, unquote, unquote_plus
 
 from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right, RuleTable
@@ -33,6 +34,10 @@ _RESOURCE = re.compile(
 _SCHEMES = frozenset({"sb", "http", "https", "amqp", "amqps", "ws", "wss"})
 """What is no host in `http:80`, where the slashes of a URL are missing."""
 _REFUSAL = "the token's signature, key name or form is not valid"
+
+
+def _time(since_1970_s: float) -> str:
+    return datetime.fromtimestamp(since_1970_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,10 @@ class Access:
         if found is None:
             raise Unauthorized(_REFUSAL)
         if int(parsed.expiry) <= now_s:
-            raise Unauthorized("the token has expired")
+            raise Unauthorized(
+                f"the token has expired: it was valid until {_time(int(parsed.expiry))}, and the hub's clock has"
+                f" {_time(now_s)}"
+            )
         return found
 
     def _scope(self, resource: str) -> Path:

@@ -469,7 +469,7 @@ def test_a_client_whose_token_is_over_is_disconnected_until_it_shows_another(
     for late in (idle, reading):
         late.send(Api.PRODUCE, produce_fields(hub, BATCH))
         assert late.receive_frame() == b""
-    assert connect(None).log_in(with_token(0)).error_message == "the token has expired"
+    assert connect(None).log_in(with_token(0)).error_message.startswith("the token has expired")
     assert renewing.produce(hub, BATCH).error_code == ErrorCode.NONE
     assert renewing.fetch(hub, 2).high_watermark == 2
 
