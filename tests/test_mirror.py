@@ -364,7 +364,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/spark/test_project.py": ("cli/job/run",),
     "tests/spark/test_python.py": ("spark_python",),
     "tests/spark/test_sink.py": ("spark/sink_rows",),
-    "tests/spark/test_source.py": ("spark/queries/plain_errors", "spark/source_reader", "spark/streaming/read_limits"),
+    "tests/spark/test_source.py": ("spark/queries/plain_errors", "spark/streaming/read_limits"),
     "tests/spark/test_questions.py": ("cli/job/verify",),
     "tests/spark/streaming/test_steps.py": ("spark/streaming/parts",),
     "tests/spark/test_stream_writer.py": (

@@ -2,15 +2,16 @@
 
 One Spark partition reads one hub partition, or a part of it if the backlog is long; the order within a hub partition is
 kept. The offset of a stream is the next sequence number of each partition, so a query restarted from its checkpoint
-resumes where it was.
+resumes where it was. It also has the identities of the partitions' logs: a hub that was deleted and created again
+counts from 0, and a stream that went on from its old numbers would leave out the first events of the new hub.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyspark
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from tidegate.connectors.inputs.hub_log import HubLog, HubRange
 from tidegate.connectors.model.errors import InputError
+from tidegate.connectors.model.events import PartitionEnd
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.options import Options, SourcePosition
 from tidegate.spark.queries.plain_errors import plain_errors
@@ -31,7 +33,11 @@ from tidegate.spark.streaming.read_limits import (
     SupportsTriggerAvailableNow,
 )
 
+Offset: TypeAlias = dict[str, Any]
+"""The next sequence number of each partition; and ``logs``: by partition, the identity of its log, where it has one."""
+
 _BATCH_EVENTS = 16_384
+_LOGS = "logs"
 _logger = logging.getLogger(__name__)
 
 
@@ -88,21 +94,23 @@ def stream_reader_for(options: dict[str, str], columns: Sequence[str]) -> EventH
 
 
 class EventHubsStreamReader(ReachesExecutors, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: offsets are next sequence numbers by partition."""
+    """A stream; see the module."""
 
     def __init__(self, options: Options, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
         self._log: HubLog | None = None
-        self._target: dict[str, int] | None = None
+        self._target: Offset | None = None
+        self._has_resumed = False
         if options.max_events_per_trigger is not None and not BATCHES_CAN_BE_LIMITED:
             _logger.warning(
                 "option maxEventsPerTrigger is ignored: it needs PySpark 4.2 or newer, this is %s", pyspark.__version__
             )
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         """Return the starting position as sequence numbers."""
-        return _resolve(self._open(), self._options.starting_position)
+        log = self._open()
+        return _offset(_resolve(log, self._options.starting_position), log.ends())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxEventsPerTrigger``."""
@@ -111,37 +119,48 @@ class EventHubsStreamReader(ReachesExecutors, DataSourceStreamReader, SupportsTr
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end: events that arrive later are left for the next run."""
-        self._target = self._ends()
+        self._target = self.reportLatestOffset()
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: ReadLimit | None = None) -> dict[str, int]:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch within the limit, which partitions share in proportion to their backlogs.
 
         PySpark before 4.2 says neither where the batch begins nor how long it may be.
+
+        Raises:
+            InputError: the log of a partition is not the one that the stream has read.
         """
-        end = self._ends() if self._target is None else self._target
+        ends = self._open().ends()
+        end = _end_of(ends) if self._target is None else self._target
         if start is None:
             return end
-        waiting = {partition: max(0, stop - start.get(partition, 0)) for partition, stop in end.items()}
+        self._check(ends, start)
+        waiting = {name: max(0, stop - start.get(name, 0)) for name, stop in end.items() if name != _LOGS}
         total = sum(waiting.values())
         if not isinstance(limit, ReadMaxRows) or total <= limit.max_rows:
-            return {partition: start.get(partition, 0) + count for partition, count in waiting.items()}
-        shares = {partition: count * limit.max_rows // total for partition, count in waiting.items()}
-        left = limit.max_rows - sum(shares.values())
-        for partition in sorted(waiting, key=lambda partition: shares[partition] - waiting[partition]):
-            more = min(left, waiting[partition] - shares[partition], 1)
-            shares[partition] += more
-            left -= more
-        return {partition: start.get(partition, 0) + share for partition, share in shares.items()}
+            shares = waiting
+        else:
+            shares = {partition: count * limit.max_rows // total for partition, count in waiting.items()}
+            left = limit.max_rows - sum(shares.values())
+            for partition in sorted(waiting, key=lambda partition: shares[partition] - waiting[partition]):
+                more = min(left, waiting[partition] - shares[partition], 1)
+                shares[partition] += more
+                left -= more
+        return _offset({partition: start.get(partition, 0) + share for partition, share in shares.items()}, ends)
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> Offset:
         """Return the ends of the hub's partitions, for the query's progress."""
-        return self._ends()
+        return _end_of(self._open().ends())
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Return a range for each hub partition with new events, cut if it is long."""
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return a range for each hub partition with new events, cut if it is long.
+
+        Raises:
+            InputError: the log of a partition is not the one that the stream has read.
+        """
         log = self._open()
-        log.ends()
-        return _ranges(log, start, end, self._options.events_per_task)
+        self._check(log.ends(), start, end)
+        numbers = {partition: stop for partition, stop in end.items() if partition != _LOGS}
+        return _ranges(log, start, numbers, self._options.events_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of one range."""
@@ -158,12 +177,35 @@ class EventHubsStreamReader(ReachesExecutors, DataSourceStreamReader, SupportsTr
             self._log = self._options.open_log()
         return self._log
 
-    def _ends(self) -> dict[str, int]:
-        return {partition: end.end for partition, end in self._open().ends().items()}
+    def _check(self, ends: Mapping[str, PartitionEnd], *offsets: Offset) -> None:
+        """Check that a hub has the logs that offsets are of, and has not lost their end when a query resumes."""
+        for offset in offsets:
+            for partition, end in ends.items():
+                known, number = offset.get(_LOGS, {}).get(partition), offset.get(partition, 0)
+                if known is not None and end.log_id is not None and known != end.log_id:
+                    why = "its log was replaced by another one, as when a hub is deleted and created again"
+                elif number > end.end and not self._has_resumed:
+                    why = f"its log ends before event {end.end:,}: it was replaced, or restored from an older backup"
+                else:
+                    continue
+                raise InputError(
+                    f"the stream has read partition {partition} up to event {number:,}, and {why}. Restore the hub, or "
+                    "read it as it is now with another checkpointLocation"
+                )
+        self._has_resumed = True
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark ships the reader to its tasks; they read ranges and do not need the planner's connection.
-        return {"_options": self._options, "_columns": self._columns, "_log": None, "_target": self._target}
+        return {**self.__dict__, "_log": None}
+
+
+def _offset(numbers: Mapping[str, int], ends: Mapping[str, PartitionEnd]) -> Offset:
+    logs = {partition: end.log_id for partition, end in ends.items() if end.log_id is not None}
+    return {**numbers, **({_LOGS: logs} if logs else {})}
+
+
+def _end_of(ends: Mapping[str, PartitionEnd]) -> Offset:
+    return _offset({partition: end.end for partition, end in ends.items()}, ends)
 
 
 def _resolve(log: HubLog, positions: dict[str, SourcePosition] | SourcePosition) -> dict[str, int]:
