@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, StreamingQueryException
 
 from tests.source import ROOT
 from tests.spark.test_failures import STAGE, of_java
@@ -38,6 +38,15 @@ FRAMES = "\n\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n\
             of_java(f"{ABORTED}\nCaused by: org.postgresql.util.PSQLException: no table{FRAMES}"),
             "SPARK_FAILED",
             "no table (PSQLException)",
+        ),
+        (
+            StreamingQueryException(
+                "[CONDITION] Failed when source perform initialOffset: Traceback (most recent call last):\n"
+                '  File "a.py", line 1, in offset\n    raise Lost(\nmodule.Lost: the steps: gone\n SQLSTATE: 38000\n'
+                "=== Streaming Query ===\nIdentifier: [id = 1]\nLogical Plan:\n~Relation: steps"
+            ),
+            "SPARK_FAILED",
+            "the steps: gone (Lost)",
         ),
         (ValueError("what the user said\nat length"), "USER_CODE_FAILED", "ValueError: what the user said"),
         (JobError("what is wrong"), "JOB_INVALID", "what is wrong"),

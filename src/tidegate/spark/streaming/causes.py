@@ -23,6 +23,8 @@ OUT_OF_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|MemoryError\b")
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _MOST_CAUSES = 10
 _FRAME = re.compile(r"at \S|\.\.\. \d+ more|File \"|Driver stacktrace|Traceback \(|JVM stacktrace|[~^]+$")
+_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<last>\S.*)")
+_OF_PYTHON = re.compile(r"(?P<kind>[A-Za-z_][\w.]*): (?P<message>\S.*)")
 _RAISED = re.compile(r"(?:.*: )?(?P<kind>(?:[\w$]+\.)*[\w$]*(?:Error|Exception)): (?P<message>\S.*)")
 
 
@@ -58,7 +60,13 @@ def _root_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not _FRAME.match(line)]
     inner = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    raised = [found for line in inner or lines if (found := _RAISED.match(line)) is not None]
+    # Classes of Python may have any name, but a traceback ends with one.
+    ends = {found["last"].strip() for found in _PYTHON.finditer(text)}
+    raised = [
+        found
+        for line in inner or lines
+        if (found := _RAISED.match(line) or (_OF_PYTHON.match(line) if line in ends else None)) is not None
+    ]
     if raised:
         return f"{raised[-1]['message']} ({raised[-1]['kind'].rpartition('.')[2]})"
     return (inner or lines or [""])[-1 if inner else 0]
