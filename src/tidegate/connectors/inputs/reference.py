@@ -492,7 +492,7 @@ def _written(
         return {}, {}, None, {}
     try:
         joined = None if content["joined"] is None else Joined(**content["joined"])
-        gone = {name: int(time) for name, time in content.get("gone", {}).items()}
+        gone = {name: int(time) for name, time in content["gone"].items()}
         return _tables_in(content["inputs"]), _tables_in(content["past"]), joined, gone
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
