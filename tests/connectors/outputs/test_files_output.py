@@ -367,6 +367,19 @@ def test_once_writes_a_period_when_it_is_complete(tmp_path: Path) -> None:
     assert len(files_in(tmp_path)) == 1
 
 
+def test_once_writes_the_last_period_when_no_rows_follow(tmp_path: Path) -> None:
+    output = opened(tmp_path / "{datetime:HH}", write_mode="once")
+    output.write(numbers(1, 2, at=NOON))
+    mark = output.commit()
+    output.close()
+    assert files_in(tmp_path) == []
+    again = opened(tmp_path / "{datetime:HH}", mark, write_mode="once")
+    again.complete()
+    again.commit()
+    again.close()
+    assert [row["n"] for row in lines_in(tmp_path)] == [1, 2]
+
+
 # Formats --------------------------------------------------------------------------------------------------------------
 
 MIXED = {

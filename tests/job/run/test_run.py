@@ -98,6 +98,22 @@ def test_a_finished_job_run_again_adds_nothing(tmp_path: Path) -> None:
     assert again.totals == first.totals
 
 
+def test_the_last_period_has_its_file_when_the_log_has_ended(tmp_path: Path) -> None:
+    """With `write_mode = "once"` it waited for a later period for ever, and its results were in no file."""
+    query = "SELECT k, v INTO large FROM i TIMESTAMP BY t"
+    kept: list[bytes] = []
+    for name, output in (
+        ("one", 'type = "file"\npath = "large.jsonl"'),
+        ("periods", 'type = "files"\npath = "large/{date}/{time}"\nwrite_mode = "once"'),
+    ):
+        run_here(write_job(tmp_path / name, 60, query, outputs=f"[outputs.large]\n{output}\n"))
+    expected = (tmp_path / "one" / "large.jsonl").read_bytes().splitlines()
+    for file in sorted((tmp_path / "periods" / "large").glob("20*/**/*.json*")):
+        kept += file.read_bytes().splitlines()
+    assert kept == expected
+    assert expected
+
+
 def test_the_job_file_says_how_much_a_step_reads_unless_the_run_does(tmp_path: Path) -> None:
     steps = []
     for name, most in (("file", None), ("run", 60)):

@@ -108,6 +108,14 @@ class ChoosesEncoder(Protocol):
         """Return what encodes the rows of the next step; None if the output needs those rows themselves."""
 
 
+@runtime_checkable
+class KeepsPeriods(Protocol):
+    """An output that keeps rows back until a later period has one."""
+
+    def complete(self) -> None:
+        """Keep no rows back in the commits that follow: no more will be written."""
+
+
 def new_mark(kind: str) -> Mark:
     """Return the mark of an output that has no rows."""
     return {"type": kind, "rows": 0, "dropped": 0}

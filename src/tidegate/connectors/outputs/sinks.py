@@ -15,7 +15,14 @@ from tidegate.connectors.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVE
 from tidegate.connectors.model.retry_policy import RetryPolicy
 from tidegate.connectors.outputs.console import ConsoleOutput
 from tidegate.connectors.outputs.kinds import OutputOpening, OutputSection, open_output, shared_files
-from tidegate.connectors.outputs.output import ChoosesEncoder, Identity, Mark, Output, OutputUnavailableError
+from tidegate.connectors.outputs.output import (
+    ChoosesEncoder,
+    Identity,
+    KeepsPeriods,
+    Mark,
+    Output,
+    OutputUnavailableError,
+)
 from tidegate.connectors.outputs.shape import Shape
 from tidegate.engine import ResultRows
 
@@ -145,6 +152,12 @@ class Sinks:
                 marks[name] = self._retry_policy.call(_named(name), output.commit)
         self._marks = marks
         return dict(marks)
+
+    def complete(self) -> None:
+        """Say that no rows follow, before the last commit."""
+        for output in self._outputs.values():
+            if isinstance(output, KeepsPeriods):
+                output.complete()
 
     def continue_after_held_rows(self) -> None:
         """Treat rows that an output has beyond its mark as emitted: the rows to come are others."""

@@ -21,6 +21,7 @@ from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.status import StatusFile
 from tidegate.job.runtime.step import Step, Stepper
 from tidegate.job.side_outputs import SideOutputs
+from tidegate.ordering import END_OF_TIME
 
 _COMMIT_EVERY_S = 1.0
 _STATE_OF_INPUTS = "the state of the inputs"
@@ -122,6 +123,8 @@ class CommitCoordinator:
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
+        if stepper.released == END_OF_TIME:
+            self._sinks.complete()
         self.commit(stepper)
         self._retry_policy.call("the log of data errors", self._data_errors.flush)
 

@@ -96,7 +96,7 @@ class FilesOutput(StorageAccountSection, OutputSection):
     write_mode: Literal["append", "once"] = Field(
         default="append",
         description="once: write the files of a period when all its results are there, which is when a later period "
-        "has one; needs a time in the path",
+        "has one or the input has ended; needs a time in the path",
     )
 
     @model_validator(mode="after")
@@ -178,6 +178,7 @@ class FilesOfResults:
         self._contents: dict[str, bytes] = {}
         self._planned: CommittedFiles | None = None
         self._rejected_rows: list[RejectedRow] = []
+        self._is_complete = False
 
     @property
     def _state(self) -> CommittedFiles:
@@ -313,7 +314,7 @@ class FilesOfResults:
                 since[part.folder] = min(part.since, since.get(part.folder, part.since))
         if self._definition.write_mode == "once":
             latest = max(periods.values(), default=0)
-            return {folder for folder in rows if periods[folder] < latest}
+            return {folder for folder in rows if self._is_complete or periods[folder] < latest}
         oldest = self._now_s() - self._definition.maximum_time_s
         return {
             folder
@@ -346,6 +347,9 @@ class FilesOfResults:
         return Rename(part.name, f"{folder}{part.label}{self._suffix}")
 
     # The rest of `Output` ---------------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        self._is_complete = True
 
     def continue_after_held_rows(self) -> None:
         self._rows = self._state.rows
