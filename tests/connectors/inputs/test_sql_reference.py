@@ -107,6 +107,22 @@ def test_the_changes_lead_to_the_same_table_as_the_whole(database: Database) -> 
     assert sorted(rows(changed)) == rows(whole) == [(1, "a"), (2, "B"), (3, "c")]
 
 
+def test_a_row_that_came_and_went_between_two_questions_is_not_in_the_table(tmp_path: Path) -> None:
+    """Of two changes in one interval, a log of changes returns both; the row between them stayed beside the last."""
+    database = Database(f"sqlite:///{tmp_path / 'zones.db'}")
+    database.run("CREATE TABLE changes (id bigint, name text, operation bigint, at text)")
+    log = "SELECT id, name, operation AS _operation_ FROM changes WHERE at BETWEEN @deltaStartTime AND @deltaEndTime"
+    times = iter(START + second * TICKS_PER_SECOND for second in (5, 15, 25))
+    database.put(1, "a", 1)
+    tables = SqlTables(settings(database, delta_query=log), times.__next__)
+    assert rows(tables) == [(1, "a")]
+    for second, gone, came in ((10, "a", "b"), (11, "b", "c"), (20, "c", "d"), (21, "d", "c")):
+        at = f"2026-01-01T00:00:{second:02}.0000000Z"
+        database.run(f"INSERT INTO changes VALUES (1, '{gone}', 2, '{at}'), (1, '{came}', 1, '{at}')")
+    assert rows(tables) == [(1, "c")]
+    assert rows(tables) == [(1, "c")]
+
+
 def test_the_same_answer_is_the_same_table(database: Database) -> None:
     database.put(1, "a", 1)
     tables = SqlTables(settings(database))

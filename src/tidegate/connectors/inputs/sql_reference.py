@@ -166,7 +166,14 @@ class SqlTables:
             else:
                 kept.append(row)
         known = {_identity(row) for row in kept}
-        return [*kept, *(row for row in changed if _identity(row) not in known)]
+        for row in changed:
+            identity = _identity(row)
+            # A log of changes, unlike a table with its history, also has rows that came and went between the two times.
+            if gone[identity]:
+                gone[identity] -= 1
+            elif identity not in known:
+                kept.append(row)
+        return kept
 
     def _answer(self, query: str, parameters: Parameters) -> list[Row]:
         scheme, _, rest = self._settings.connection_string.partition(":")
