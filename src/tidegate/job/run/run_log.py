@@ -114,8 +114,8 @@ class RunLog:
         shown = shown_time(report.step.watermark)
         _log(
             logging.INFO,
-            f"{self._steps:,} step{'' if self._steps == 1 else 's'}: {self._events:,} events, {self._results:,} "
-            f"results; watermark {shown or 'none yet'}{delay}; early {totals[EARLY_INPUT_EVENTS]:,}, late "
+            f"{_counted(self._steps, 'step')}: {_counted(self._events, 'event')}, {_counted(self._results, 'result')}; "
+            f"watermark {shown or 'none yet'}{delay}; early {totals[EARLY_INPUT_EVENTS]:,}, late "
             f"{totals[LATE_INPUT_EVENTS]:,}, out of order {totals[OUT_OF_ORDER_EVENTS]:,}",
             {
                 "step": report.number,
@@ -144,7 +144,8 @@ class RunLog:
         )
         lost = sum(totals.get(name, 0) for name in _LOST)
         if lost:
-            _logger.warning("%s events or results could not be used; samples are in %s", f"{lost:,}", self._data_errors)
+            what = "1 event or result" if lost == 1 else f"{lost:,} events or results"
+            _logger.warning("%s could not be used; samples are in %s", what, self._data_errors)
         for one in () if self._errors is None else self._errors.counts():
             _logger.warning("%s", one)
 
@@ -158,3 +159,7 @@ def shown_time(ticks: int) -> str | None:
 
 def _log(level: int, message: str, fields: Mapping[str, Any]) -> None:
     _logger.log(level, "%s", message, extra={"fields": dict(fields)})
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
