@@ -187,8 +187,10 @@ def test_plans_that_are_missing_or_damaged_are_noticed(tmp_path: Path) -> None:
     newest = first.folder.plan_path(2)
     content = newest.read_text()
     newest.write_text(json.dumps({"rows": 1}))
-    with pytest.raises(DamagedStateError, match="restore"):
+    with pytest.raises(DamagedStateError) as caught:
         Run(tmp_path, mark)
+    assert str(caught.value).startswith(f"{newest} is damaged: 'parts'; restore the checkpoint as a whole")
+    assert str(caught.value).count("is damaged") == 1
     newest.unlink()
     with pytest.raises(DamagedStateError, match="the journal has 3 steps, and 2 are there"):
         Run(tmp_path, mark)

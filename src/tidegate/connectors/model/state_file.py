@@ -17,11 +17,18 @@ from tidegate.durable_files import FileDamaged, read_checked, write_checked
 class DamagedStateError(JobError):
     """A file of a state folder differs from what was written."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} is damaged: {reason}; restore the state folder {path.parent} from a backup, or move it and the "
-            "job's outputs away and start the job again, which recomputes all results"
+    def __init__(self, path: Path, reason: str, advice: str | None = None) -> None:
+        """
+        Args:
+            path: the file.
+            reason: what is wrong with it.
+            advice: what to do; None: what there is to do about a job's state folder, in which the file is.
+        """
+        advice = advice or (
+            f"restore the state folder {path.parent} from a backup, or move it and the job's outputs away and start "
+            "the job again, which recomputes all results"
         )
+        super().__init__(f"{path} is damaged: {reason}; {advice}")
 
 
 def write_state(path: Path, content: Mapping[str, Any]) -> None:

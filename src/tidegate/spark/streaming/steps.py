@@ -38,6 +38,11 @@ from tidegate.spark.streaming.step_source import TASK_BYTES, Plan, StepFolder, S
 KIND = "spark"
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_WAITING_STEPS = 1_000
+# A part of a checkpoint that is restored alone is refused.
+_ADVICE = (
+    "restore the checkpoint as a whole from a backup, or choose another checkpointLocation, which computes all results "
+    "again"
+)
 
 
 def folder_of(state: Path, output: str) -> Path:
@@ -224,7 +229,7 @@ class StepOutput:
             try:
                 newest = self._folder.plan(steps[-1])
             except ValueError as error:
-                raise DamagedStateError(self._folder.plan_path(steps[-1]), str(error)) from error
+                raise DamagedStateError(self._folder.plan_path(steps[-1]), str(error.__cause__), _ADVICE) from error
             if newest.journal != self._identity.journal:
                 raise OutputError(
                     f"{self._folder.path} belongs to another journal than that of {self._folder.path.parents[1]}; "
@@ -233,10 +238,10 @@ class StepOutput:
             self._steps, self._rows = newest.step + 1, newest.first + newest.rows
             gaps = sorted({*range(steps[0], newest.step)} - {*steps})
             if gaps:
-                raise DamagedStateError(self._folder.path, f"the plan of step {gaps[0]} is missing")
+                raise DamagedStateError(self._folder.path, f"the plan of step {gaps[0]} is missing", _ADVICE)
         if self._steps < self._mark["steps"]:
             raise DamagedStateError(
-                self._folder.path, f"the journal has {self._mark['steps']} steps, and {self._steps} are there"
+                self._folder.path, f"the journal has {self._mark['steps']} steps, and {self._steps} are there", _ADVICE
             )
         # Rows that were computed while nobody wanted them are in no plan.
         self._rows = max(self._rows, self._mark["rows"])
