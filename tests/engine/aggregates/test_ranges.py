@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ V = Column("s", ("v",))
 NUMBERS = st.one_of(
     st.none(),
     st.integers(-5, 5),
-    st.sampled_from([2**62, -(2**63), 0.1, 0.2, 0.3, 1e16, -1e16, 1e-7, 1e300, -1e300]),
+    st.sampled_from([2**62, -(2**63), 1.0, -0.0, 0.1, 0.2, 0.3, 1e16, -1e16, 1e-7, 1e300, -1e300]),
 )
 
 QUICK = {
@@ -35,9 +36,14 @@ QUICK = {
     "top one": AggregateCall("topone", (V,), order_by=(Order(V),)),
     "last one": AggregateCall("topone", (V,), order_by=(Order(V, descending=True),)),
 }
-FOLDED = {
+SLIDING = {
     "count of distinct": AggregateCall("count", (V,), distinct=True),
     "sum of distinct": AggregateCall("sum", (V,), distinct=True),
+    "average of distinct": AggregateCall("avg", (V,), distinct=True),
+    "deviation of distinct": AggregateCall("stdev", (V,), distinct=True),
+}
+"""These are quick over ranges of which one that begins later does not end earlier."""
+FOLDED = {
     "collect": AggregateCall("collect", (V,)),
     "top two": AggregateCall("collecttop", (V,), order_by=(Order(V),), parameters=(2,)),
     "median": AggregateCall("percentile_cont", (), order_by=(Order(V),), parameters=(0.5,)),
@@ -64,8 +70,30 @@ def _frame(values: list[Any]) -> Frame:
 def test_each_range_is_aggregated_as_if_alone(
     name: str, given_columns: tuple[list[Any], Int64Array, Int64Array]
 ) -> None:
+    check_ranges({**QUICK, **FOLDED}[name], *given_columns)
+
+
+@pytest.mark.parametrize("name", SLIDING)
+@given(columns(), st.randoms(use_true_random=False))
+def test_each_of_ranges_that_slide_is_aggregated_as_if_alone(
+    name: str, given_columns: tuple[list[Any], Int64Array, Int64Array], dice: random.Random
+) -> None:
     values, lows, highs = given_columns
-    aggregation = Aggregation([{**QUICK, **FOLDED}[name]])
+    order = dice.sample(range(len(lows)), len(lows))
+    check_ranges(SLIDING[name], values, np.sort(lows)[order], np.sort(highs)[order])
+
+
+@given(st.lists(st.sampled_from([None, "a", "A", "", 1, 1.0, "1", {"a": 1}, [1], [1.0]]), max_size=12), columns())
+def test_distinct_values_of_every_kind_are_counted_over_ranges_that_slide(
+    values: list[Any], given_columns: tuple[list[Any], Int64Array, Int64Array]
+) -> None:
+    lows, highs = (np.minimum(np.sort(edges), len(values)) for edges in given_columns[1:])
+    check_ranges(SLIDING["count of distinct"], values, lows, highs)
+
+
+def check_ranges(call: AggregateCall, values: list[Any], lows: Int64Array, highs: Int64Array) -> None:
+    aggregation = Aggregation([call])
+    assert all(one.folds_ranges for one in aggregation.summaries) == (call not in FOLDED.values())
     rows = aggregation.evaluate(_frame(values))
     expected = []
     for low, high in zip(lows.tolist(), highs.tolist(), strict=True):

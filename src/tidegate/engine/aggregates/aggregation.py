@@ -87,17 +87,27 @@ class Aggregation:
     def over_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> tuple[Vector, ...]:
         """Return the value of each aggregate over the rows [low, high) of each range; ranges may overlap.
 
-        If all summaries have a fast path for overlapping ranges (`states.ranges`), it is used; else the rows of each
-        range are folded, a bounded number of rows at a time.
+        Summaries that have a fast path for overlapping ranges take it; for the others, the rows of each range are
+        folded, a bounded number of rows at a time.
         """
-        if all(summary.folds_ranges for summary in self.summaries):
-            return self.finish([summary.fold_ranges(rows, lows, highs) for summary in self.summaries])
+        fast = {one: one.fold_ranges(rows, lows, highs) for one in self.summaries if one.folds_ranges}
+        slow = [summary for summary in self.summaries if summary not in fast]
+        if not slow:
+            return self.finish([fast[summary] for summary in self.summaries])
+        needed = {column: rows.vectors[column] for summary in slow for column in summary.columns()}
+        folded = Evaluated(needed, rows.ordering)
         parts = []
         for begin, end in stretches(highs - lows, MOST_ROWS) or [(0, 0)]:
             some_lows = lows[begin:end]
             lengths = highs[begin:end] - some_lows
             codes = np.repeat(np.arange(end - begin), lengths)
-            parts.append(self.finish(self.fold(codes, end - begin, rows.take(ranges(some_lows, lengths)))))
+            some = folded.take(ranges(some_lows, lengths))
+            places = np.arange(begin, end)
+            states = [
+                fast[summary].take(places) if summary in fast else summary.fold(codes, end - begin, some)
+                for summary in self.summaries
+            ]
+            parts.append(self.finish(states))
         return tuple(Vector.concat(column) for column in zip(*parts, strict=True))
 
 

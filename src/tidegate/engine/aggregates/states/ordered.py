@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.aggregates.states.state import (
+    AdditiveState,
     Column,
     DominatedState,
     Evaluated,
@@ -21,7 +22,7 @@ from tidegate.engine.aggregates.states.state import (
     records,
     totals,
 )
-from tidegate.engine.values.grouping import ordered_keys, ranges, sort_keys, sorted_rows, unified
+from tidegate.engine.values.grouping import group, ordered_keys, ranges, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import Int64Array, Kind, Reason, Vector
 from tidegate.sql.plan import nodes as plan
 
@@ -325,6 +326,40 @@ class DistinctValues(Summary):
     @property
     def hops(self) -> Hops:
         return Hops.DISTINCT if self.inner is not None and self.inner.hops is Hops.ADDED else Hops.REBUILT
+
+    @property
+    def folds_ranges(self) -> bool:
+        return self.hops is Hops.DISTINCT
+
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
+        """Return the inner state of the distinct values of each range.
+
+        Theory. In the order of their bounds, the ranges that hold a row follow one another, and a later row enters and
+        leaves no earlier. So a row brings its value into those ranges alone that the last row with the same value has
+        left. The value is added at the first of these and subtracted after the last, and the state of a range is a
+        running total: each row costs the same, however many ranges it is in.
+        """
+        by_bounds = np.lexsort((highs, lows))
+        assert not (np.diff(highs[by_bounds]) < 0).any()
+        values = unified(rows.vectors[self.column], everywhere=True)
+        present = np.flatnonzero(values.kinds != Kind.NULL)
+        values = values.take(present)
+        enters = np.searchsorted(highs[by_bounds], present, side="right")
+        leaves = np.searchsorted(lows[by_bounds], present, side="right")
+        codes = group(len(present), (values,)).codes
+        by_value = np.argsort(codes, kind="stable")
+        repeats = np.flatnonzero(codes[by_value[1:]] == codes[by_value[:-1]])
+        enters[by_value[repeats + 1]] = np.maximum(enters[by_value[repeats + 1]], leaves[by_value[repeats]])
+        brings = np.flatnonzero(enters < leaves)
+        state = self.of_values(np.arange(len(brings)), len(brings), values.take(brings))
+        assert isinstance(state, AdditiveState)
+        changes = np.concatenate([enters[brings], leaves[brings]])
+        order = np.argsort(changes, kind="stable")
+        running = type(state).concat([state, state.negated()]).take(order)
+        done = np.searchsorted(changes[order], np.arange(len(lows)), side="right")
+        places = np.empty(len(lows), dtype=np.int64)
+        places[by_bounds] = np.arange(len(lows))
+        return running.merge_ranges(np.zeros(len(lows), dtype=np.int64), done).take(places)
 
     def of_values(self, codes: Int64Array, size: int, values: Vector) -> State:
         """Return the inner state of distinct values."""

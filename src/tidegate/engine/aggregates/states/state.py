@@ -158,7 +158,10 @@ class Summary(ABC):
         return False
 
     def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
-        """Return the state of the rows [low, high) of each range; the ranges may overlap or be empty."""
+        """Return the state of the rows [low, high) of each range; the ranges may overlap or be empty.
+
+        Of two ranges, the one that begins later does not end earlier, as with windows of one length.
+        """
         lengths = highs - lows
         codes = np.repeat(np.arange(len(lows)), lengths)
         return self.fold(codes, len(lows), rows.take(ranges(lows, lengths)))
@@ -338,6 +341,14 @@ class FloatCount(Summary):
     @property
     def hops(self) -> Hops:
         return Hops.ADDED
+
+    @property
+    def folds_ranges(self) -> bool:
+        return True
+
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Counts:
+        floats = rows.vectors[self.column].kinds == Kind.FLOAT
+        return Counts(totals(floats.astype(np.int64), lows, highs))
 
 
 @dataclass(frozen=True, slots=True)
