@@ -35,6 +35,14 @@ QUICK = {
     "population deviation": AggregateCall("stdevp", (V,)),
     "top one": AggregateCall("topone", (V,), order_by=(Order(V),)),
     "last one": AggregateCall("topone", (V,), order_by=(Order(V, descending=True),)),
+    "top two": AggregateCall("collecttop", (V,), order_by=(Order(V),), parameters=(2,)),
+    "last nine": AggregateCall("collecttop", (V,), order_by=(Order(V, descending=True),), parameters=(9,)),
+    "median": AggregateCall("percentile_cont", (), order_by=(Order(V),), parameters=(0.5,)),
+    "nine tenths from above": AggregateCall(
+        "percentile_cont", (), order_by=(Order(V, descending=True),), parameters=(0.9,)
+    ),
+    "a third as a value": AggregateCall("percentile_disc", (), order_by=(Order(V),), parameters=(0.3,)),
+    "the greatest as a value": AggregateCall("percentile_disc", (), order_by=(Order(V),), parameters=(1.0,)),
 }
 SLIDING = {
     "count of distinct": AggregateCall("count", (V,), distinct=True),
@@ -45,8 +53,6 @@ SLIDING = {
 """These are quick over ranges of which one that begins later does not end earlier."""
 FOLDED = {
     "collect": AggregateCall("collect", (V,)),
-    "top two": AggregateCall("collecttop", (V,), order_by=(Order(V),), parameters=(2,)),
-    "median": AggregateCall("percentile_cont", (), order_by=(Order(V),), parameters=(0.5,)),
 }
 
 

@@ -14,7 +14,15 @@ import numpy as np
 
 from tidegate.engine.aggregates import functions
 from tidegate.engine.aggregates.states.ordered import DistinctValues
-from tidegate.engine.aggregates.states.state import MOST_ROWS, AggregateFunction, Column, Evaluated, State, Summary
+from tidegate.engine.aggregates.states.state import (
+    MOST_ROWS,
+    AggregateFunction,
+    Column,
+    Evaluated,
+    State,
+    Summarized,
+    Summary,
+)
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.registered import AGGREGATE_PREFIX
@@ -80,7 +88,7 @@ class Aggregation:
         """Return the states of rows, which are in the groups ``codes`` int64[n] of ``size``."""
         return tuple(summary.fold(codes, size, rows) for summary in self.summaries)
 
-    def finish(self, states: Sequence[State]) -> tuple[Vector, ...]:
+    def finish(self, states: Sequence[Summarized]) -> tuple[Vector, ...]:
         """Return the value of each aggregate for each group."""
         return tuple(finish(*(states[index] for index in indices)) for indices, finish in self._finish)
 

@@ -10,15 +10,20 @@ https://learn.microsoft.com/stream-analytics-query/topone-azure-stream-analytics
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tidegate.engine.aggregates.states.ordered import DistinctValues, Extreme, Extremes, Multisets, RankedRows
+from tidegate.engine.aggregates.states.ordered import (
+    DistinctValues,
+    Extreme,
+    Extremes,
+    Multisets,
+    OverlappingSets,
+    RankedRows,
+)
 from tidegate.engine.aggregates.states.state import AggregateFunction
-from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.engine.values.vectors import FloatArray, Int64Array, Kind, Vector
 from tidegate.sql.plan import nodes as plan
 from tidegate.sql.plan.explain import expression
 from tidegate.sql.plan.nodes import Type
@@ -79,7 +84,7 @@ class _Percentile(AggregateFunction):
     def summary(self, call: plan.AggregateCall) -> DistinctValues:
         return DistinctValues((call.order_by[0].expr, True))
 
-    def finish(self, state: Multisets, call: plan.AggregateCall) -> Vector:
+    def finish(self, state: Multisets | OverlappingSets, call: plan.AggregateCall) -> Vector:
         fraction, descending = float(call.parameters[0]), call.order_by[0].descending
         return percentiles(state, fraction, continuous=self.continuous, descending=descending)
 
@@ -107,29 +112,33 @@ class PercentileDiscrete(_Percentile):
     continuous = False
 
 
-def percentiles(sets: Multisets, fraction: float, *, continuous: bool, descending: bool) -> Vector:
+def percentiles(sets: Multisets | OverlappingSets, fraction: float, *, continuous: bool, descending: bool) -> Vector:
     """Return the percentile of each multiset of numbers, one of them or, ``continuous``, between the two nearest."""
-    results: list[Any] = []
-    bounds = sets.starts.tolist()
-    for values, (start, end) in zip(sets.lists(), pairwise(bounds), strict=True):
-        if not values:
-            results.append(None)
-            continue
-        ranks = np.cumsum(sets.counts[start:end])
-        total = int(ranks[-1])
+    counts = sets.occurrences()
+    there = np.flatnonzero(counts)
+    some = counts[there]
 
-        def at(place: int, values: list[Any] = values, ranks: Int64Array = ranks, total: int = total) -> Any:
-            ascending = total - 1 - place if descending else place
-            return values[int(np.searchsorted(ranks, ascending, side="right"))]
+    def at(places: Int64Array) -> Vector:
+        return sets.nth(there, some - 1 - places if descending else places)
 
-        if continuous:
-            place = fraction * (total - 1)
-            low = math.floor(place)
-            below, above = float(at(low)), float(at(min(low + 1, total - 1)))
-            results.append(below + (above - below) * (place - low))
-        else:
-            results.append(at(max(math.ceil(fraction * total) - 1, 0)))
-    return Vector.of(results)
+    if continuous:
+        exact = fraction * (some - 1)
+        low = np.floor(exact).astype(np.int64)
+        below, above = _floats(at(low)), _floats(at(np.minimum(low + 1, some - 1)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = Vector.of((below + (above - below) * (exact - low)).tolist())
+    else:
+        found = at(np.maximum(np.ceil(fraction * some).astype(np.int64) - 1, 0))
+    places = np.full(len(counts), len(found))
+    places[there] = np.arange(len(found))
+    return Vector.concat([found, Vector.nulls(1)]).take(places)
+
+
+def _floats(numbers: Vector) -> FloatArray:
+    found: FloatArray = np.where(
+        numbers.kinds == Kind.BIGINT, numbers.int_values().astype(np.float64), numbers.float_values()
+    )
+    return found
 
 
 class Collect(AggregateFunction):

@@ -16,6 +16,7 @@ from tidegate.engine.aggregates.states.state import (
     Evaluated,
     Hops,
     State,
+    Summarized,
     Summary,
     least,
     ranks_of,
@@ -228,6 +229,16 @@ class Multisets(DominatedState):
         """Return int64[g]: how many values each group has."""
         return np.diff(self.starts)
 
+    def occurrences(self) -> Int64Array:
+        """Return int64[g]: how often values occurred in each group."""
+        return np.diff(np.concatenate([[0], np.cumsum(self.counts)])[self.starts])
+
+    def nth(self, groups: Int64Array, places: Int64Array) -> Vector:
+        """Return a value of each of some groups: the one at its place among all that occurred, in their order."""
+        reached = np.cumsum(self.counts)
+        before = np.concatenate([[0], reached])[self.starts[groups]]
+        return self.values.take(np.searchsorted(reached, before + places, side="right"))
+
     def take(self, indices: Int64Array) -> Multisets:
         sizes = self.sizes()[indices]
         return self._at(ranges(self.starts[indices], sizes), sizes)
@@ -303,6 +314,59 @@ class Multisets(DominatedState):
         )
 
 
+@dataclass(slots=True)
+class OverlappingSets(Summarized):
+    """The ordered values of ranges of rows that overlap, without a set for each range.
+
+    Theory. The place of a value in the order of a range is found as in a wavelet matrix (Claude, Navarro and Ordóñez,
+    "The wavelet matrix", 2015, https://doi.org/10.1016/j.is.2014.06.002). The rows are parted by the highest bit of
+    their ranks, those with 0 first, and keep their order otherwise, so each part of a range is a range again. How many
+    of its rows have 0 says in which part the value is that is looked for; and so on with each lower bit.
+
+    Attributes:
+        values: in their order.
+        ranks: int64[n], which of the values each row has.
+        lows, highs: int64[g], the ranges [low, high) of the rows.
+    """
+
+    values: Vector
+    ranks: Int64Array
+    lows: Int64Array
+    highs: Int64Array
+
+    @classmethod
+    def of(cls, values: Vector, lows: Int64Array, highs: Int64Array) -> OverlappingSets:
+        """Return the values of ranges, without NULL."""
+        present = values.kinds != Kind.NULL
+        before = np.concatenate([[0], np.cumsum(present)])
+        values = values.take(np.flatnonzero(present))
+        order = sorted_rows([sort_keys(values)])
+        return cls(values.take(order), ranks_of(order), before[lows], before[highs])
+
+    def take(self, indices: Int64Array) -> OverlappingSets:
+        return replace(self, lows=self.lows[indices], highs=self.highs[indices])
+
+    def occurrences(self) -> Int64Array:
+        """Return int64[g]: how often values occurred in each range."""
+        return self.highs - self.lows
+
+    def nth(self, groups: Int64Array, places: Int64Array) -> Vector:
+        """Return a value of each of some ranges: the one at its place among all that occurred, in their order."""
+        lows, highs, ranks = self.lows[groups], self.highs[groups], self.ranks
+        found = np.zeros(len(groups), dtype=np.int64)
+        for bit in reversed(range(len(ranks).bit_length())):
+            has_one = (ranks >> bit & 1).astype(np.bool_)
+            zeros = np.concatenate([[0], np.cumsum(~has_one)])
+            low_zeros, high_zeros = zeros[lows], zeros[highs]
+            is_one = places >= high_zeros - low_zeros
+            lows = np.where(is_one, zeros[-1] + lows - low_zeros, low_zeros)
+            highs = np.where(is_one, zeros[-1] + highs - high_zeros, high_zeros)
+            places = np.where(is_one, places - (high_zeros - low_zeros), places)
+            found |= is_one.astype(np.int64) << bit
+            ranks = np.concatenate([ranks[~has_one], ranks[has_one]])
+        return self.values.take(found)
+
+
 @dataclass(frozen=True, slots=True)
 class DistinctValues(Summary):
     """The distinct values of a column except NULL, with how often each occurred.
@@ -329,16 +393,18 @@ class DistinctValues(Summary):
 
     @property
     def folds_ranges(self) -> bool:
-        return self.hops is Hops.DISTINCT
+        return self.inner is None or self.hops is Hops.DISTINCT
 
-    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
-        """Return the inner state of the distinct values of each range.
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Summarized:
+        """Return the inner state of the distinct values of each range; without an inner one, its values in order.
 
         Theory. In the order of their bounds, the ranges that hold a row follow one another, and a later row enters and
         leaves no earlier. So a row brings its value into those ranges alone that the last row with the same value has
         left. The value is added at the first of these and subtracted after the last, and the state of a range is a
         running total: each row costs the same, however many ranges it is in.
         """
+        if self.inner is None:
+            return OverlappingSets.of(rows.vectors[self.column], lows, highs)
         by_bounds = np.lexsort((highs, lows))
         assert not (np.diff(highs[by_bounds]) < 0).any()
         values = unified(rows.vectors[self.column], everywhere=True)
@@ -366,7 +432,7 @@ class DistinctValues(Summary):
         assert self.inner is not None
         return self.inner.fold(codes, size, Evaluated({self.column: values}, ()))
 
-    def of_state(self, state: State) -> State:
+    def of_state(self, state: Summarized) -> Summarized:
         """Return the inner state; a hopping window may have computed it already."""
         if not isinstance(state, Multisets):
             return state
@@ -396,19 +462,20 @@ class RankedRows(Summary):
 
     @property
     def folds_ranges(self) -> bool:
-        return self.limit == 1
+        return self.limit is not None
 
-    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
-        if self.limit != 1:
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Summarized:
+        if self.limit is None:
             # Not super(): dataclass(slots=True) replaces the class that super() would refer to.
             return Summary.fold_ranges(self, rows, lows, highs)
         columns = [(unified(rows.vectors[order.expr, False]), order.descending) for order in self.order_by]
         keys = [~sort_keys(column) if descending else sort_keys(column) for column, descending in columns]
-        best = least(ranks_of(sorted_rows([*keys, *rows.ordering])), lows, highs)
-        there = best >= 0
-        starts = np.concatenate([[0], np.cumsum(there)])
-        values = rows.vectors[self.value, False].take(best[there])
-        return Multisets(starts, values, np.ones(int(starts[-1]), dtype=np.int64))
+        order = sorted_rows([*keys, *rows.ordering])
+        ranked = OverlappingSets(rows.vectors[self.value, False].take(order), ranks_of(order), lows, highs)
+        sizes = np.minimum(ranked.occurrences(), self.limit)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        values = ranked.nth(np.repeat(np.arange(len(lows)), sizes), ranges(np.zeros(len(lows), dtype=np.int64), sizes))
+        return Multisets(starts, values, np.ones(len(values), dtype=np.int64))
 
 
 _EMPTY = np.empty(0, dtype=np.int64)

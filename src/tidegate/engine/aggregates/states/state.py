@@ -57,14 +57,20 @@ class Evaluated:
         )
 
 
-class State(ABC):
-    """What is kept of g groups, as columns."""
+class Summarized(ABC):
+    """What the values of g groups are made of, as columns."""
 
     __slots__ = ()
 
     @abstractmethod
     def take(self, indices: Int64Array) -> Self:
-        """Return the state of these groups alone, in this order."""
+        """Return that of these groups alone, in this order."""
+
+
+class State(Summarized):
+    """What is kept of g groups."""
+
+    __slots__ = ()
 
     @abstractmethod
     def merge(self, codes: Int64Array, size: int) -> Self:
@@ -157,8 +163,8 @@ class Summary(ABC):
         """Whether `fold_ranges` costs less than folding the rows of each range."""
         return False
 
-    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
-        """Return the state of the rows [low, high) of each range; the ranges may overlap or be empty.
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Summarized:
+        """Return what is made of the rows [low, high) of each range; the ranges may overlap or be empty.
 
         Of two ranges, the one that begins later does not end earlier, as with windows of one length.
         """
