@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from tidegate.engine import FORMATS, JSON, Format, TableBodies
 from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS
 from tidegate.engine.decoding.tables import Table
 from tidegate.engine.expressions.needs import Need
+from tidegate.spark.queries.column_types import check_types, has_map, sorts_alike
 from tidegate.sql.plan.nodes import Type
 
 Named: TypeAlias = str | Column
@@ -42,7 +43,6 @@ _DETAILS = ("offset", "publisher", "partitionKey", "properties", "systemProperti
 _OF_COLUMNS = Format("parquet")
 NO_PARTITION = "NULL"
 _TIMES = (types.TimestampType, types.TimestampNTZType)
-_UNSUITED = (types.VariantType, types.CalendarIntervalType, types.YearMonthIntervalType, types.DayTimeIntervalType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,32 +171,6 @@ def _checked(found: EventsOfFrame) -> EventsOfFrame:
                 "cast it, for example with functions.col('COLUMN').cast('bigint')"
             )
     return found
-
-
-def check_types(fields: Iterable[types.StructField], where: str) -> None:
-    """Check that the query language has values for columns.
-
-    Raises:
-        JobError: it has none for one of them.
-    """
-    for one in fields:
-        if _is_unsuited(one.dataType):
-            raise JobError(
-                f"{where}: column '{one.name}' is {one.dataType.simpleString()}, which the query language does not "
-                f"have; drop it, or convert it, for example with functions.col('{one.name}').cast('string')"
-            )
-
-
-def _is_unsuited(type_: types.DataType) -> bool:
-    match type_:
-        case types.ArrayType():
-            return _is_unsuited(type_.elementType)
-        case types.MapType():
-            return _is_unsuited(type_.keyType) or _is_unsuited(type_.valueType)
-        case types.StructType():
-            return any(_is_unsuited(one.dataType) for one in type_.fields)
-        case _:
-            return isinstance(type_, _UNSUITED)
 
 
 def _of_capture(found: EventsOfFrame) -> EventsOfFrame:
@@ -485,24 +459,11 @@ def _arrow_order(
     if found.order is not None and not numbered:
         return None
     schema = found.frame.select(*selected).schema
-    alike = [one for one in content if _sorts_alike(schema[one].dataType)]
+    alike = [one for one in content if sorts_alike(schema[one].dataType)]
     if numbered:
         # Positions rarely tie. It is not worth sorting in Spark for rows that differ in a record alone.
         return ("number", "arrival", *alike)
     return ("arrival", *content) if alike == [*content] else None
-
-
-def _sorts_alike(type_: types.DataType) -> bool:
-    """Return whether Arrow sorts values of a type as Spark does."""
-    match type_:
-        case types.StringType():
-            return type_.simpleString() == "string"  # without a collation
-        case types.NumericType() | types.BinaryType() | types.BooleanType() | types.DateType():
-            return True
-        case types.TimestampType() | types.TimestampNTZType():
-            return True
-        case _:
-            return False
 
 
 def _first_of(frame: DataFrame, name: str) -> str | None:
@@ -564,38 +525,3 @@ def _by_content(found: EventsOfFrame, selected: Sequence[Column], content: Seque
     comparable = [one for one in content if not has_map(schema[one].dataType)]
     texts = [functions.to_json(functions.struct(one)) for one in content if one not in comparable]
     return [functions.col("arrival"), *(functions.col(one) for one in comparable), *texts]
-
-
-def collected(frame: DataFrame) -> pa.Table:
-    """Return the rows of a DataFrame.
-
-    PySpark's ``toArrow`` fails for a record that is NULL and has a field that never is, as after an outer join.
-    """
-    nullable = _nullable(frame.schema)
-    assert isinstance(nullable, types.StructType)
-    return frame.to(nullable).toArrow()
-
-
-def _nullable(type_: types.DataType) -> types.DataType:
-    match type_:
-        case types.ArrayType():
-            return types.ArrayType(_nullable(type_.elementType))
-        case types.MapType():
-            return types.MapType(_nullable(type_.keyType), _nullable(type_.valueType))
-        case types.StructType():
-            return types.StructType([types.StructField(one.name, _nullable(one.dataType)) for one in type_.fields])
-        case _:
-            return type_
-
-
-def has_map(type_: types.DataType) -> bool:
-    """Return whether a type has maps in it, which Spark cannot sort."""
-    match type_:
-        case types.MapType() | types.VariantType():
-            return True
-        case types.ArrayType():
-            return has_map(type_.elementType)
-        case types.StructType():
-            return any(has_map(one.dataType) for one in type_.fields)
-        case _:
-            return False

@@ -25,7 +25,8 @@ from tidegate.connectors.inputs.reference import ReferenceFiles, ReferenceSectio
 from tidegate.connectors.model.errors import JobError
 from tidegate.engine import DecodingLimits, Format
 from tidegate.ordering import format_time
-from tidegate.spark.queries.frame_events import check_types, collected, column_of, has_map
+from tidegate.spark.queries.column_types import check_types, collected, has_map
+from tidegate.spark.queries.frame_events import column_of
 
 FrameSource: TypeAlias = DataFrame | Callable[[], DataFrame]
 

@@ -14,7 +14,8 @@ from tidegate.engine import Program, ResultRows
 from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import END_OF_TIME, Policy
-from tidegate.spark.queries.frame_events import EventsOfFrame, collected, columns_for, partitions_in
+from tidegate.spark.queries.column_types import collected
+from tidegate.spark.queries.frame_events import EventsOfFrame, columns_for, partitions_in
 
 SAMPLE_EVENTS = 1000
 
