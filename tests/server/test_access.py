@@ -15,8 +15,10 @@ from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventHubError
 
 from tests.patience import PATIENCE_S
-from tests.server.conftest import RawClient, Receive
-from tidegate.amqp import Detached
+from tests.server.conftest import KEY, RULE, RawClient, Receive, event
+from tidegate.amqp import ACCEPTED, BATCH_FORMAT, Detached, Disposition, Message, encode_message
+from tidegate.amqp.encoding.types import UNAUTHORIZED_ACCESS
+from tidegate.hub.access import sign
 from tidegate.server import Server
 from tidegate.server.connections import client_connection, publishing
 
@@ -72,6 +74,26 @@ def test_a_link_ends_with_its_token_though_the_machine_has_slept(
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: awake() + 3600))
     ended = client.until(lambda event: isinstance(event, Detached) and event.link is link)
     assert "the token of this link has expired" in ended.error.description
+
+
+def test_an_expired_token_publishes_nothing_before_its_link_has_ended_either(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer that ends the link stands still, as when a machine has slept."""
+    awake = time.time
+    link = (client := sign_in(server, hub)).publisher(f"{hub}/Partitions/0")
+    assert client.publish(link, b"in time")[0].state == ACCEPTED
+    for module in (client_connection, publishing):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: awake() + 3600))
+    dispositions = client.publish(link, b"late", b"later")
+    assert {answer.state.condition for answer in dispositions} == {UNAUTHORIZED_ACCESS}
+    batch = encode_message(Message(body_kind="data", body=[event(b"late")]))
+    link.send_deliveries([batch], message_format=BATCH_FORMAT, settled=False)
+    refused = client.until(lambda came: isinstance(came, Disposition))
+    assert refused.state.condition == UNAUTHORIZED_ACCESS
+    assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 1
+    client.put_token(sign(client.audience, RULE, KEY, int(awake()) + 7200))
+    assert client.publish(link, b"with a new token")[0].state == ACCEPTED
 
 
 def test_an_unknown_hub(connection: str) -> None:

@@ -35,7 +35,7 @@ from tidegate.amqp.endpoints.handshake import SERVER_MECHANISMS
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import HubError, PublisherRevoked, Unauthorized
 from tidegate.server.connections.delivery import DeliveryLink
-from tidegate.server.connections.link_handler import LinkHandler
+from tidegate.server.connections.link_handler import EXPIRED, LinkHandler
 from tidegate.server.connections.publishing import STOPPING, PublishingLink
 from tidegate.server.connections.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
 from tidegate.server.context.context import ServerContext
@@ -416,7 +416,7 @@ class ClientConnection:
             try:
                 handler.renew()
             except Unauthorized:
-                self.detach(link, Unauthorized("the token of this link has expired; put a new one before that"))
+                self.detach(link, Unauthorized(EXPIRED))
         self._flush()
 
     def check_links(self) -> None:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from tidegate.amqp import Credit, Link, Transfers
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 
+EXPIRED = "the token of this link has expired; put a new one before that"
+
 
 class LinkHandler(Protocol):
     """One attached link's behaviour."""
