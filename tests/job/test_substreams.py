@@ -98,6 +98,7 @@ def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, pol
     assert outputs_in_cuts(program, policy, {"i": log}, cuts) == outputs_of_one_step(program, policy, {"i": log})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO_INPUTS)
 @some(6)
 @given(one=any_logs.logs(), other=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
@@ -130,6 +131,7 @@ def with_sites(sql: str) -> Program:
     return Program.prepare(compile_query(sql, catalog=CATALOG, reference_inputs=["r"]), {"r": SITES})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_REFERENCE)
 @some(6)
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
@@ -157,6 +159,7 @@ def test_a_row_is_joined_to_the_table_of_its_own_time(seed: int, policy: Policy)
     assert {(row["p"], row["n"]): row["site"] for row in rows} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 @some(6)
 @given(log=any_logs.logs(), policy=any_logs.policies, seconds=st.integers(-5, 40), ticks=st.integers(-1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tidegate.amqp import (
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import sign
 from tidegate.server import Server
+from tidegate.server.connections import client_connection, publishing
 
 RULE = "RootManageSharedAccessKey"
 INDIFFERENT = ("azsdk-python-eventhubs", "eventhub.python", "MSGolangClient", "MSJSClient")
@@ -282,17 +284,25 @@ def test_put_token_with_a_wrong_or_an_old_signature(
 
 
 def test_a_renewed_token_keeps_the_link(
-    server: Server, sign_in: Callable[..., RawClient], hub: str, key: str, refused: type[Exception]
+    server: Server,
+    sign_in: Callable[..., RawClient],
+    hub: str,
+    key: str,
+    refused: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(client_connection, "CLOCK_LOOK_S", 0.1)
     raw = sign_in(server, hub, signed_in=False)
-    # So far away that the link is there by then.
-    first_end_s = int(time.time()) + 5
+    now = time.time
+    first_end_s = int(now()) + 600
     assert raw.put_token(sign(raw.audience, RULE, key, first_end_s)) == 202
     link = raw.publisher(f"{hub}/Partitions/0")
-    assert raw.put_token(sign(raw.audience, RULE, key, first_end_s + 5)) == 202
-    while time.time() < first_end_s + 0.1:
-        time.sleep(0.05)
+    assert raw.put_token(sign(raw.audience, RULE, key, first_end_s + 600)) == 202
+    clock = SimpleNamespace(time=lambda: now() + 601)
+    for module in (client_connection, publishing):
+        monkeypatch.setattr(module, "time", clock)
     raw.publish(link, b"still here")
+    clock.time = lambda: now() + 1201
     with pytest.raises(refused, match="amqp:unauthorized-access"):
         raw.until(lambda event: False)
 

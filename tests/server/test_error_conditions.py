@@ -124,6 +124,7 @@ def test_the_python_client_tells_a_missing_hub_group_and_partition_and_a_wrong_k
         publish(connection.replace(key, "wrong"), hub)
 
 
+@pytest.mark.slow
 def test_a_client_without_a_valid_key_does_not_learn_which_hubs_exist(connection: str, key: str, hub: str) -> None:
     answers = []
     for name in (hub, "nowhere"):
@@ -133,6 +134,7 @@ def test_a_client_without_a_valid_key_does_not_learn_which_hubs_exist(connection
     assert answers[0] == answers[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["put-token", "http"])
 def test_nor_does_one_with_the_key_of_another_hub(
     server: Server, connection: str, hub: str, key: str, how: str

@@ -114,6 +114,7 @@ def test_over_https_the_same_is_503_until_there_is_room_again(fresh: Any, key: s
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "rate"), [(0, EGRESS_EVENTS), (20_000, EGRESS_BYTES / 20_000)])
 def test_a_reader_gets_so_many_events_or_bytes_a_second_and_is_never_cut(
     fresh: Any, sign_in: Callable[..., RawClient], size: int, rate: Any

@@ -20,6 +20,7 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 SEEDS = int(os.environ.get("TIDEGATE_SIMULATION_SEEDS", scaled(12)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_fails_nothing_acknowledged_is_lost_and_no_result_changes(seed: int, tmp_path: Path) -> None:
     run_world(seed, tmp_path / "world")

@@ -138,6 +138,7 @@ def test_links_to_what_is_deleted_end_with_not_found(api: Api, made: str, sign_i
         assert detached(client, link).condition == "amqp:not-found"
 
 
+@pytest.mark.slow
 def test_publishers_are_revoked_and_restored(api: Api, made: str, sign_in: Callable[..., RawClient]) -> None:
     revoked = f"{made}/revokedPublishers/gate-1"
     client = sign_in()
@@ -295,6 +296,7 @@ def capture_of(folder: Path | str, **settings: Any) -> dict[str, Any]:
     return {"properties": {"captureDescription": {"enabled": True, "destination": destination, **settings}}}
 
 
+@pytest.mark.slow
 def test_capture_is_changed_while_the_hub_runs_and_stays(own: Any, tmp_path: Path) -> None:
     path = f"{NAMESPACE}/eventhubs/eh1"
     with own() as running:

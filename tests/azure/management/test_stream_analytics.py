@@ -419,6 +419,7 @@ def test_whether_an_input_or_output_can_be_reached(api: Api, job: Any) -> None:
     assert unknown == {"status": "TestSucceeded"}
 
 
+@pytest.mark.slow
 def test_functions_in_javascript_run_and_others_are_refused(api: Api, job: Any, launcher: FakeLauncher) -> None:
     def function(binding: str, kind: str = "Scalar", **properties: Any) -> Any:
         inner = {"inputs": [], "output": {"dataType": "any"}, "binding": {"type": binding, "properties": properties}}

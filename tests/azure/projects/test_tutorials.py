@@ -74,6 +74,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("project", ["fraud-detection"], indirect=True)
 def test_fraudulent_calls_reach_an_event_hub(project: Path, hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CALLSTREAM", "ALERTHUB"):

@@ -234,6 +234,7 @@ def test_without_transactions_committed_rows_are_there(topic: Topic) -> None:
     assert topic.numbers() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_named_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.connectors.outputs.messaging.kafka._ANSWER_WITHIN_S", 2.0)
     nobody = Topic("127.0.0.1:1", "t", username="u", password="sEcReT", security_protocol="sasl_plaintext")

@@ -70,6 +70,7 @@ def test_rows_of_executors_are_those_of_the_driver(lake: Lake, tmp_path: Path, p
     assert len(lake.rows()) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_files")
 def test_rows_of_executors_and_of_the_driver_are_one_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     output = lake.opened(shape=NUMBERS)

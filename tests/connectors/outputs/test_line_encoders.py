@@ -124,6 +124,7 @@ FORMAT
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", ["", 'json_format = "array"', 'format = "csv"'], ids=["lines", "array", "csv"])
 def test_a_job_that_dies_before_it_notes_its_commits_has_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str

@@ -53,6 +53,7 @@ def run_isolated(job: Job, notices: list[str] | None = None) -> tuple[RunSummary
             one.close()
 
 
+@pytest.mark.slow
 def test_the_results_are_those_of_a_job_in_one_process_whatever_a_function_prints(tmp_path: Path) -> None:
     function = "def own(k):\n    print('called')\n    return k + k\n"
     for name in ("here", "isolated"):

@@ -59,6 +59,7 @@ def put(visitor: Client, path: str, settings: Any, **more: Any) -> Any:
     return visitor.post(f"/jobs/edited/{path}", {"settings": settings, **more})
 
 
+@pytest.mark.slow
 def test_an_output_is_added_changed_and_removed_without_showing_its_secrets(visitor: Client, jobs: Jobs) -> None:
     assert put(visitor, "outputs/hook", WEBHOOK).status == 200
     assert SECRET not in visitor.page("/jobs/edited").text + visitor.request("GET", "/jobs/edited.json").text

@@ -30,6 +30,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running.server
 
 
+@pytest.mark.slow
 def test_throughput_units_delay_clients_and_tell_them_so(server: Server) -> None:
     """A unit lets in 1,000 events a second; what is above waits, and is stored all the same."""
     batch = encode([b"x"] * 1000, timestamps_ms=[0] * 1000)

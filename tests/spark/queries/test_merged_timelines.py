@@ -151,6 +151,7 @@ def test_a_log_that_has_not_ended_is_read_as_far_as_all_partitions_are_known() -
         assert 15 < len(rows["out"]) < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [TICKS_PER_SECOND, 0], ids=["one by one", "all at once"])
 def test_a_task_holds_runs_that_overlap_and_not_the_history(apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
     program, policy = prepared("SELECT COUNT(*) AS n INTO out FROM i GROUP BY TumblingWindow(second, 10)"), Policy()

@@ -42,6 +42,7 @@ def backlog(count: int, partitions: int = 3) -> RecordedLog:
 WINDOWS = "SELECT k, COUNT(*) AS n INTO result FROM input GROUP BY k, TumblingWindow(second, 10)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_shard_holds_what_the_watermark_has_not_passed_and_not_the_history(shards: int) -> None:
     program, policy = prepared(WINDOWS), Policy()
@@ -60,6 +61,7 @@ def test_a_shard_holds_what_the_watermark_has_not_passed_and_not_the_history(sha
     assert largest_state(1500) <= largest_state(300) * 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_history_gives_what_a_job_gives_for_every_case(path: Path) -> None:
     case = read_case(path)
