@@ -30,19 +30,37 @@ async function reach(page, name, selector = "*") {
 export class Visit {
   static async begin({ url, chromiumPath, pictures, keepsPictures = false }) {
     const browser = await chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP portal.test 127.0.0.1"] });
-    return new Visit(browser, url, pictures, keepsPictures);
+    const context = await browser.newContext({ viewport: WIDTHS.wide, baseURL: url, acceptDownloads: true });
+    return new Visit(browser, context, pictures, keepsPictures);
   }
 
-  constructor(browser, url, pictures, keepsPictures) {
-    Object.assign(this, { browser, url, pictures, keepsPictures, found: [] });
+  constructor(browser, context, pictures, keepsPictures) {
+    Object.assign(this, { browser, context, pictures, keepsPictures, found: [] });
   }
 
-  /** Run a scenario in a page of its own; whatever goes wrong in it is its result. */
+  /**
+   * Return a page that knows nothing of the scenarios before.
+   *
+   * It is the same one unless that is broken: a new page is a new process, which has to compile all scripts again.
+   */
+  async page({ isNew }) {
+    const [kept, ...others] = isNew ? [undefined, ...this.context.pages()] : this.context.pages();
+    const page = kept ?? (await this.context.newPage());
+    for (const other of others) await other.close();
+    for (const event of ["console", "pageerror", "dialog"]) page.removeAllListeners(event);
+    await page.unrouteAll({ behavior: "ignoreErrors" });
+    await page.evaluate(() => { if (location.href !== "about:blank") { localStorage.clear(); sessionStorage.clear(); } });
+    await this.context.clearCookies();
+    await page.setViewportSize(WIDTHS.wide);
+    await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+    return page;
+  }
+
+  /** Run a scenario; whatever goes wrong in it is its result. */
   async run(name, scenario) {
     const started = Date.now();
     const problems = [];
-    const context = await this.browser.newContext({ viewport: WIDTHS.wide, baseURL: this.url, acceptDownloads: true });
-    const page = await context.newPage();
+    const page = await this.page({ isNew: this.found.some((one) => one.problems.length > 0) });
     page.setDefaultTimeout(PATIENCE_MS);
     page.setDefaultNavigationTimeout(PATIENCE_MS);
     // A refusal that a scenario asks for is logged by the browser too: it names the status it expects.
@@ -61,7 +79,6 @@ export class Visit {
       problems.push(error.stack);
       await page.screenshot({ path: join(this.pictures, `${name}-failed.png`) }).catch(() => {});
     }
-    await context.close();
     this.found.push({ name, problems, seconds: (Date.now() - started) / 1000 });
   }
 
