@@ -100,7 +100,7 @@ archive: java .venv/spark-classes.jsa
 kafka-archive: java jars .venv/installed
 	+@$(MAKE) --no-print-directory .venv/kafka-classes.jsa
 
-.venv/kafka-classes.jsa: tests/kafka/jars/fetched
+.venv/kafka-classes.jsa: tests/kafka/jars/fetched tests/kafka/SystemTime.java
 	$(BIN)/python -m tests.kafka
 
 javascript: tests/server/js/node_modules/installed

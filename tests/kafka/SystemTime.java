@@ -2,7 +2,7 @@ package org.apache.kafka.common.utils;
 
 import java.util.function.Supplier;
 
-/** Kafka's clock, wrong by as many milliseconds as the property "skew" says. */
+/** Kafka's clock, wrong by as many milliseconds as the property "skew" says: none by default. */
 class SystemTime implements Time {
     private static final SystemTime INSTANCE = new SystemTime();
     private static final long SKEW_MS = Long.getLong("skew", 0L);

@@ -1,5 +1,7 @@
 """Apache Kafka on this machine: one node on loopback, from the jars of Maven Central."""
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,7 +68,7 @@ class Broker:
     def start(self, *options: str) -> None:
         """Start it, with further options of Java, and wait until it answers."""
         options = options or tuple(with_classes(ARCHIVE))
-        command = java(*options, "-cp", class_path(FOLDER), "kafka.Kafka", str(self.folder / "server.properties"))
+        command = java(*options, "-cp", broker_path(), "kafka.Kafka", str(self.folder / "server.properties"))
         with (self.folder / "output").open("wb") as output:
             process = self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         eventually(lambda: _answers(process, self.address, self.folder / "output"))
@@ -82,6 +84,25 @@ class Broker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+def broker_path() -> str:
+    """Return the class path of a broker: Kafka's jars, behind one with a clock that the property `skew` makes wrong.
+
+    All brokers have that clock, because the archive of classes fits one class path.
+    """
+    clock = FOLDER / "jars" / "clock" / "clock.jar"
+    if not clock.exists():
+        source = str(FOLDER / "SystemTime.java")
+        compiler = java()[0].removesuffix("java") + "javac"
+        with tempfile.TemporaryDirectory(prefix="tg-clock-") as name:
+            command = [compiler, "-cp", class_path(FOLDER), "-d", name, source]
+            subprocess.run(command, check=True, capture_output=True)
+            made = shutil.make_archive(f"{name}/clock", "zip", name, "org")
+            clock.parent.mkdir(exist_ok=True)
+            shutil.copy(made, f"{clock}.{os.getpid()}")
+            Path(f"{clock}.{os.getpid()}").replace(clock)
+    return f"{clock}:{class_path(FOLDER)}"
 
 
 def _settings(folder: Path, port: int, signed: int, sealed: int, controller: int) -> str:

@@ -23,12 +23,10 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import DecodeError
 from kio.static.primitive import i32
 
-from tests.jars import class_path, free_ports, java, with_classes
-from tests.kafka import ARCHIVE
+from tests.jars import free_ports, java, with_classes
+from tests.kafka import ARCHIVE, broker_path
 from tests.kafka.links import Link, Links
 from tests.patience import eventually
-
-FOLDER = Path(__file__).parent
 
 
 class Cluster:
@@ -88,14 +86,8 @@ class Cluster:
     def launch(self, node: int) -> None:
         """Start a node without waiting for it."""
         place = self._folder / str(node)
-        path = class_path(FOLDER)
-        skew: list[str] = []
-        if self._skew_ms:
-            path = f"{skewed_clock()}:{path}"
-            skew = [f"-Dskew={self._skew_ms.get(node, 0)}"]
-        options = ["-Xmx256m", *skew]
-        options += with_classes(ARCHIVE)
-        command = java(*options, "-cp", path, "kafka.Kafka", str(place / "server.properties"))
+        options = ["-Xmx256m", f"-Dskew={self._skew_ms.get(node, 0)}", *with_classes(ARCHIVE)]
+        command = java(*options, "-cp", broker_path(), "kafka.Kafka", str(place / "server.properties"))
         with (place / "output").open("wb") as output:
             self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
@@ -199,17 +191,6 @@ def cluster(
         finally:
             started.stop()
             links.close()
-
-
-def skewed_clock() -> Path:
-    """Return a folder with Kafka's clock class, replaced by one that is wrong by the property `skew`, in ms."""
-    folder = FOLDER / "jars" / "skew"
-    if not (folder / "compiled").exists():
-        source = FOLDER / "SystemTime.java"
-        command = [java()[0].removesuffix("java") + "javac", "-cp", class_path(FOLDER), "-d", str(folder), str(source)]
-        subprocess.run(command, check=True, capture_output=True)
-        (folder / "compiled").touch()
-    return folder
 
 
 def _metadata_leader(port: int) -> int:
