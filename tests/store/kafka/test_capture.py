@@ -45,7 +45,7 @@ class Archive:
 
 
 def test_each_event_is_in_one_file_while_gateways_come_and_go(
-    three_brokers: Cluster, make_config: Callable[..., NamespaceConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_broker: Cluster, make_config: Callable[..., NamespaceConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A gateway without its cluster cannot begin to capture, and by default tries again after a minute.
     monkeypatch.setattr(capture_scheduler, "_TRY_AGAIN_MS", 500)
@@ -59,7 +59,7 @@ def test_each_event_is_in_one_file_while_gateways_come_and_go(
     sent = 0
 
     def start(stack: ExitStack, client: str) -> BackgroundServer:
-        store = read_settings(three_brokers.clients[client])
+        store = read_settings(one_broker.clients[client])
         return stack.enter_context(BackgroundServer(config, tmp_path / next(names), store=store, capture=kept))
 
     def send(gateway: BackgroundServer) -> None:
@@ -83,7 +83,7 @@ def test_each_event_is_in_one_file_while_gateways_come_and_go(
         send(b)
         eventually(all_is_captured)
         # one is cut off: the other declares it dead and goes on where it was
-        links = [three_brokers.to_broker["b", node] for node in three_brokers.nodes]
+        links = [one_broker.to_broker["b", node] for node in one_broker.nodes]
         for link in links:
             link.cut()
         eventually(lambda: captured_by(a) == every)

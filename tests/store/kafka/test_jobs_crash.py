@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.cluster import Cluster, cluster
+from tests.kafka.cluster import Cluster
 from tests.log.support import InlineCommitter, SetClock, append
 from tests.patience import PATIENCE_S, eventually
 from tests.profiles import scaled
@@ -99,21 +99,15 @@ class Cars:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Cluster]:
-    with cluster(nodes=1) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def config(make_config: Callable[..., NamespaceConfig]) -> NamespaceConfig:
     return make_config(entity(HUB, partitions=len(PARTITIONS))).model_copy(update={"name": "jobs"})
 
 
 @pytest.fixture(scope="module")
 def gateway(
-    broker: Cluster, config: NamespaceConfig, tmp_path_factory: pytest.TempPathFactory
+    one_broker: Cluster, config: NamespaceConfig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BackgroundServer]:
-    store = read_settings(broker.clients["a"])
+    store = read_settings(one_broker.clients["a"])
     with BackgroundServer(config, tmp_path_factory.mktemp("gateway"), store=store) as running:
         yield running
 
@@ -142,7 +136,7 @@ def embedded(stack: ExitStack, gateway: BackgroundServer, config: NamespaceConfi
 
 @pytest.mark.crash
 def test_a_job_that_is_killed_with_its_broker_gives_the_bytes_of_the_embedded_log(
-    broker: Cluster, gateway: BackgroundServer, config: NamespaceConfig, tmp_path: Path
+    one_broker: Cluster, gateway: BackgroundServer, config: NamespaceConfig, tmp_path: Path
 ) -> None:
     cars = Cars(gateway.connection_string)
     cars.publish(300)
@@ -156,8 +150,8 @@ def test_a_job_that_is_killed_with_its_broker_gives_the_bytes_of_the_embedded_lo
                 # The last results leave in silence: the lower bounds of partitions without events close the windows.
                 wait_for_more(process, out, before)
                 cars.publish(100)
-                broker.kill(0)
-                broker.start(0)
+                one_broker.kill(0)
+                one_broker.start(0)
                 cars.publish(50)
             finally:
                 process.kill()
