@@ -126,7 +126,7 @@ def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(
     data: Path, sign_in: Callable[..., RawClient]
 ) -> None:
     """TIDEGATE_TEST_SEED says at which moments."""
-    kills = scaled(3)
+    kills = scaled(2)
     seed = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
     moments = random.Random(seed)
     hub = Hub(data)

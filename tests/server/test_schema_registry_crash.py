@@ -16,7 +16,7 @@ from tests.profiles import scaled
 from tests.server.process import Hub, free_port
 from tidegate.hub.access import sign
 
-KILLS = 3
+KILLS = 2
 
 
 def call(port: int, path: str, body: Any = None) -> Any:
