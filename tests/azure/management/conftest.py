@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,58 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.service.launchers import FakeLauncher
+from tidegate import outbound
 from tidegate.azure.management import ArmSettings, PrincipalRole, Principals, arm_routes
+from tidegate.azure.management.access import principals
+from tidegate.azure.management.stream_analytics import engine_questions
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
 from tidegate.service import Jobs
+from tidegate.service.questions import Workbench
 
 GROUP = "/subscriptions/s1/resourceGroups/g1"
 NAMESPACE = f"{GROUP}/providers/Microsoft.EventHub/namespaces/emulatorNs1"
 KEY = "SAS_KEY_VALUE"
 SECRETS = {role: f"the-secret-of-the-{role.value}" for role in PrincipalRole}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_secrets() -> Iterator[None]:
+    """Let a login take no processor time to speak of; the time is there against those who guess."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(principals, "_COST", 1 << 4)
+        yield
+
+
+class KeptWorkbench(Workbench):
+    """Stays for the next question of its kind."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def end(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_workbenches() -> Iterator[None]:
+    """Ask one process where each question has its own: a process loads the engine, which is most of its work.
+
+    One has the policy for addresses with which it was started, so there is one for each.
+    """
+    kept: dict[tuple[object, ...], KeptWorkbench] = {}
+    lock = threading.Lock()
+
+    def workbench(timeout_s: float) -> KeptWorkbench:
+        with lock:
+            kind = (timeout_s, *sorted(outbound.current().environment.items()))
+            return kept.setdefault(kind, KeptWorkbench(timeout_s))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_questions, "Workbench", workbench)
+        yield
+    for one in kept.values():
+        one.end()
 
 
 class Answer:

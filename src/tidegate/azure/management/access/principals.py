@@ -32,6 +32,8 @@ _LOCK_NAME = "principals.lock"
 _LONGEST_WAIT_S = 10.0
 _PAUSE_S = 0.02
 MIN_SECRET_CHARACTERS = 16
+# Of scrypt: the memory and time that each guess of a secret takes.
+_COST = 1 << 14
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
 
@@ -71,7 +73,7 @@ def object_id(name: str) -> str:
 
 def _verifier(secret: str, salt: str) -> str:
     data = secret.encode("utf-8", "surrogatepass")
-    digest = hashlib.scrypt(data, salt=salt.encode("ascii"), n=1 << 14, r=8, p=1, dklen=32)
+    digest = hashlib.scrypt(data, salt=salt.encode("ascii"), n=_COST, r=8, p=1, dklen=32)
     return base64.b64encode(digest).decode("ascii")
 
 
