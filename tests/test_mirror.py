@@ -226,7 +226,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "spark/shared/attachment",
         "spark/shared/job",
     ),
-    "tests/spark/queries/test_parcels.py": ("spark/queries/shared_query",),
     "tests/connectors/outputs/test_event_hub.py": (
         "client/producer",
         "connectors/outputs/messaging/message_rows",

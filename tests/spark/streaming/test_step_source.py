@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -320,6 +321,21 @@ def test_a_part_that_ends_early_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"abc")
     with pytest.raises(OSError, match="has 3 bytes, expected 10"):
         StepPart(path, 0, 10).read()
+
+
+def test_imports_are_left_out_of_collections_of_garbage_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count what is left out, as was done before each task, takes as long as a collection."""
+    calls: list[str] = []
+    monkeypatch.setattr("gc.freeze", lambda: calls.append("freeze"))
+    monkeypatch.setattr("gc.get_freeze_count", lambda: len(calls))
+    vars(gc).pop(step_source._FROZEN, None)
+    run = Run(tmp_path)
+    spark = Spark(run.folder)
+    for number in range(2):
+        run.write(number)
+        run.output.commit()
+        assert spark.take_batch()
+    assert calls == ["freeze"]
 
 
 def test_parts_are_cut_into_groups_of_about_the_same_size() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import pickle
 from dataclasses import dataclass, field
+from functools import cache
 
 from tidegate.engine import Program
 from tidegate.engine.sharding.payloads import Sharding
@@ -34,12 +36,24 @@ class SharedProgram:
 
     def value(self) -> Program:
         """Return the program."""
-        program = _PROGRAMS.pop(self.name, None) or pickle.loads(self.content)
+        if (program := _PROGRAMS.pop(self.name, None)) is None:
+            program = pickle.loads(self.content)
+        else:
+            _leave_out_imports()
         while len(_PROGRAMS) >= _MOST_PROGRAMS:
             _PROGRAMS.pop(next(iter(_PROGRAMS)))
         # The last one is the one that was used last.
         _PROGRAMS[self.name] = program
         return program
+
+
+@cache
+def _leave_out_imports() -> None:
+    """Leave what the first use of a program has imported, such as pandas, out of later collections of garbage.
+
+    PySpark collects after every task, and would look at all of it each time.
+    """
+    gc.freeze()
 
 
 @dataclass(frozen=True, slots=True)

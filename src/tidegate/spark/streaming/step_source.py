@@ -48,6 +48,7 @@ from tidegate.spark.streaming.read_limits import ReadAllAvailable, ReadLimit, Su
 FORMAT = "tidegate-steps"
 _PLAN = ".plan"
 _STATE, _TAKEN = "state", "taken"
+_FROZEN = "tidegate_froze_imports"
 _LONGEST_WAIT_S = 0.2
 # An idle stream looks less and less often; a look finds out whether the state was replaced, and reads it only then.
 _FIRST_PAUSE_S, _PAUSE_GROWTH, _LONGEST_PAUSE_S = 0.002, 1.05, 0.025
@@ -362,8 +363,10 @@ class StepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StepsLost: they have columns that are not those of the stream.
         """
-        if not gc.get_freeze_count():
-            # PySpark collects garbage after every task; what was imported is not garbage.
+        if _FROZEN not in vars(gc):
+            # PySpark collects garbage after every task; what was imported is not garbage. A variable of this module
+            # would not outlive the task, and to count what is frozen takes as long as to collect it.
+            setattr(gc, _FROZEN, True)
             gc.freeze()
         if not isinstance(partition, PartsOfTask):
             # If there is nothing to read, Spark passes a partition of its own making.
