@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -89,6 +90,14 @@ def _write_archive() -> None:
     numbers = session.range(1000).selectExpr("id % 7 AS k", "id AS v")
     numbers.groupBy("k").count().collect()
     numbers.mapInArrow(lambda batches: batches, "k long, v long").collect()
+    pairs = numbers.groupBy("k").cogroup(numbers.groupBy("k"))
+    pairs.applyInArrow(lambda left, right: left, "k long, v long").toArrow()
+    with tempfile.TemporaryDirectory() as folder:
+        numbers.selectExpr("k", "to_json(struct(v)) AS body").write.partitionBy("k").parquet(f"{folder}/rows")
+        stream = session.readStream.schema("k long, body string").parquet(f"{folder}/rows").writeStream
+        stream = stream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+        stream.trigger(availableNow=True).start(f"{folder}/copies").awaitTermination()
+        session.read.parquet(f"{folder}/copies").selectExpr("count(*)", "count(DISTINCT body)").collect()
     session.stop()
     # Java writes the archive as it ends.
     end_java(PATIENCE_S)
