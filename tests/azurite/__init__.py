@@ -1,13 +1,15 @@
 """Azure's Blob and Table storage on this machine: Microsoft's own Azurite, from npm, on loopback and in memory."""
 
+import atexit
 import base64
 import os
+import re
 import secrets
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
@@ -18,43 +20,87 @@ from tests.programs import node
 
 FOLDER = Path(__file__).parent
 ACCOUNT, OTHER_ACCOUNT = "tidegate", "other"
-
-
-def azurite() -> AbstractContextManager[str]:
-    """The connection string of a storage account with no blobs in it."""
-    return _azurite("blob")
-
-
-def azurite_tables() -> AbstractContextManager[str]:
-    """The connection string of a storage account with no tables in it."""
-    return _azurite("table")
+_ACCOUNTS = 50
 
 
 @contextmanager
-def _azurite(service: str) -> Iterator[str]:
-    node(FOLDER, f".bin/azurite-{service}")
-    (port,) = free_ports(1)
-    key = base64.b64encode(secrets.token_bytes(64)).decode("ascii")
-    command = [str(FOLDER / "node_modules" / ".bin" / f"azurite-{service}"), f"--{service}Port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--inMemoryPersistence", "--disableTelemetry", "--silent", "--skipApiVersionCheck"],
-        env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key};{OTHER_ACCOUNT}:{key}"},
-        stdout=subprocess.DEVNULL,
-    )
+def azurite() -> Iterator[str]:
+    """The connection string of a storage account with no blobs in it.
+
+    A process has one Azurite, which takes seconds to start, for all of its accounts.
+    """
+    yield _new_account("blob")
+
+
+@contextmanager
+def azurite_tables() -> Iterator[str]:
+    """The connection string of a storage account with no tables in it, of one Azurite as well."""
+    yield _new_account("table")
+
+
+@contextmanager
+def azurite_that_ends() -> Iterator[str]:
+    """Such a connection string, of an Azurite that ends with this context."""
+    server = _Azurite("blob")
     try:
-        _wait_for(port, process)
-        endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
-        account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};"
-        yield f"{account}{service.title()}Endpoint={endpoint};"
+        yield server.new_account()
     finally:
-        process.terminate()
-        process.wait()
+        server.end()
+
+
+class _Azurite:
+    """A server with accounts that have not been used."""
+
+    def __init__(self, service: str) -> None:
+        node(FOLDER, f".bin/azurite-{service}")
+        (port,) = free_ports(1)
+        key = base64.b64encode(secrets.token_bytes(64)).decode("ascii")
+        names = [f"{name}{number}" for name in (ACCOUNT, OTHER_ACCOUNT) for number in range(_ACCOUNTS)]
+        command = [str(FOLDER / "node_modules" / ".bin" / f"azurite-{service}"), f"--{service}Port", str(port)]
+        self._process = subprocess.Popen(
+            [*command, "--inMemoryPersistence", "--disableTelemetry", "--silent", "--skipApiVersionCheck"],
+            env={**os.environ, "AZURITE_ACCOUNTS": ";".join(f"{name}:{key}" for name in names)},
+            stdout=subprocess.DEVNULL,
+        )
+        self._strings = [
+            f"DefaultEndpointsProtocol=http;AccountName={name};AccountKey={key};"
+            f"{service.title()}Endpoint=http://127.0.0.1:{port}/{name};"
+            for name in reversed(names[:_ACCOUNTS])
+        ]
+        _wait_for(port, self._process)
+
+    @property
+    def has_accounts(self) -> bool:
+        return bool(self._strings)
+
+    def new_account(self) -> str:
+        return self._strings.pop()
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+_shared: dict[str, _Azurite] = {}
+
+
+def _new_account(service: str) -> str:
+    node(FOLDER, f".bin/azurite-{service}")
+    if service not in _shared or not _shared[service].has_accounts:
+        server = _shared[service] = _Azurite(service)
+        atexit.register(_end_in, os.getpid(), server)
+    return _shared[service].new_account()
+
+
+def _end_in(pid: int, server: _Azurite) -> None:
+    """End a server with the process that started it, and with none that was forked from it."""
+    if os.getpid() == pid:
+        server.end()
 
 
 def of_other_account(connection_string: str) -> str:
     """The connection string of a second account of the same Azurite."""
-    named = connection_string.replace(f"AccountName={ACCOUNT};", f"AccountName={OTHER_ACCOUNT};")
-    return named.replace(f"/{ACCOUNT};", f"/{OTHER_ACCOUNT};")
+    return re.sub(rf"\b{ACCOUNT}(?=\d+;)", OTHER_ACCOUNT, connection_string)
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
-from tests.azurite import azurite, container
+from tests.azurite import azurite, azurite_that_ends, container
 from tests.checkpoints.postgres import postgres
 from tests.connectors.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
@@ -336,7 +336,7 @@ def test_an_unreachable_catalog_is_said_without_its_password(tmp_path: Path) -> 
 @pytest.mark.sdk
 def test_a_delta_table_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package calls this "Failed to parse parquet", so a stopped store once ended the job."""
-    with azurite() as connection_string, container(connection_string, "lake"):
+    with azurite_that_ends() as connection_string, container(connection_string, "lake"):
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string)
         output = Lake("deltalake", "az://lake/t").opened()
     output.write(result_columns({"n": [1]}))

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import struct
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -59,10 +60,17 @@ def record(*types: Any, name: str = "r") -> dict[str, Any]:
 
 @cache
 def deflated_zeros(window: int) -> bytes:
-    """Return `BOMB_BYTES` of zeros, deflated."""
-    stream = zlib.compressobj(9, wbits=window)
+    """Return `BOMB_BYTES` of zeros, deflated, or in a member of gzip."""
+    stream = zlib.compressobj(9, wbits=-15)
     piece = bytes(1 << 20)
-    return b"".join([*(stream.compress(piece) for _ in range(BOMB_BYTES >> 20)), stream.flush()])
+    # After a full flush the next piece is deflated to the same bytes, so one is enough.
+    deflated = (stream.compress(piece) + stream.flush(zlib.Z_FULL_FLUSH)) * (BOMB_BYTES >> 20) + stream.flush()
+    if window < 0:
+        return deflated
+    checksum = 0
+    for _ in range(BOMB_BYTES >> 20):
+        checksum = zlib.crc32(piece, checksum)
+    return b"\x1f\x8b\x08" + bytes(7) + deflated + struct.pack("<II", checksum, BOMB_BYTES)
 
 
 def avro_bodies() -> Iterator[tuple[str, bytes]]:

@@ -202,7 +202,7 @@ def test_a_client_without_a_token_occupies_little_memory_however_much_it_sends(
         connection.data_received(start)
         tracemalloc.start()
         held = 0
-        for _ in range(24):
+        for _ in range(12):
             if wire.open:
                 connection.data_received(chunk)
                 wire.written.clear()
