@@ -8,8 +8,6 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-import trustme
-
 from tidegate.server.transports.strangers import StrangerAwareContext
 
 
@@ -45,6 +43,9 @@ def development_certificate(directory: Path, host: str) -> Certificate:
     if not all(file.exists() for file in files):
         directory.mkdir(parents=True, exist_ok=True)
         names = dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname(), host])
+        # It takes a tenth of a second to load, and is needed once.
+        import trustme
+
         authority = trustme.CA(organization_name="Tidegate development CA")
         issued = authority.issue_cert(*[name for name in names if name not in ("", "0.0.0.0", "::")])
         _write_private(certificate.key_file, issued.private_key_pem.bytes())
