@@ -19,6 +19,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.portal.conftest import KEY, Client
+from tests.profiles import SOAK
 from tests.programs import program
 from tidegate.amqp.messages import Message, encode_message
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -100,6 +101,7 @@ def visit(script: str, port: int | None, pictures: Path, **more: str) -> dict[st
         "chromiumPath": chromium,
         "pictures": str(pictures),
         "keepsPictures": "TIDEGATE_PICTURES" in os.environ,
+        "isSoak": SOAK > 1,
         **more,
     }
     done = subprocess.run(

@@ -28,14 +28,14 @@ async function reach(page, name, selector = "*") {
 }
 
 export class Visit {
-  static async begin({ url, chromiumPath, pictures, keepsPictures = false }) {
+  static async begin({ url, chromiumPath, pictures, keepsPictures = false, isSoak = false }) {
     const browser = await chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP portal.test 127.0.0.1"] });
     const context = await browser.newContext({ viewport: WIDTHS.wide, baseURL: url, acceptDownloads: true });
-    return new Visit(browser, context, pictures, keepsPictures);
+    return new Visit(browser, context, pictures, keepsPictures, isSoak);
   }
 
-  constructor(browser, context, pictures, keepsPictures) {
-    Object.assign(this, { browser, context, pictures, keepsPictures, found: [] });
+  constructor(browser, context, pictures, keepsPictures, isSoak) {
+    Object.assign(this, { browser, context, pictures, keepsPictures, isSoak, found: [] });
   }
 
   /**
@@ -72,7 +72,7 @@ export class Visit {
     page.expectRefusal = (status) => expected.add(`status of ${status}`);
     page.expectAbsence = () => expected.add("net::ERR_FAILED");
     page.reach = (name, selector) => reach(page, name, selector);
-    page.checkAndPicture = (picture) => this.checkAndPicture(page, picture, problems);
+    page.checkAndPicture = (picture, options) => this.checkAndPicture(page, picture, problems, options);
     try {
       await scenario(page, (condition, text) => { if (!condition) problems.push(text); });
     } catch (error) {
@@ -82,13 +82,18 @@ export class Visit {
     this.found.push({ name, problems, seconds: (Date.now() - started) / 1000 });
   }
 
-  /** Check a page's accessibility in light and dark mode, that it fits a phone, and keep pictures if somebody wants them. */
-  async checkAndPicture(page, picture, problems) {
+  /**
+   * Check a page's accessibility in light and dark mode, that it fits a phone, and keep pictures if somebody wants them.
+   *
+   * A variant of a page that another scenario checks is scanned in the soak only: that it fits is always checked.
+   */
+  async checkAndPicture(page, picture, problems, { isVariant = false } = {}) {
+    const isScanned = !isVariant || this.isSoak;
     for (const [width, viewport] of Object.entries(WIDTHS)) {
       await page.setViewportSize(viewport);
       for (const colorScheme of ["light", "dark"]) {
-        const isOnlyAPicture = width === "phone" && colorScheme === "dark";
-        if (isOnlyAPicture && !this.keepsPictures) continue;
+        const isOnlyAPicture = !isScanned || (width === "phone" && colorScheme === "dark");
+        if (colorScheme === "dark" && isOnlyAPicture && !this.keepsPictures) continue;
         await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
         // Two frames: what has changed is laid out, and drawn.
         await page.evaluate(() => new Promise((drawn) => { requestAnimationFrame(() => requestAnimationFrame(drawn)); }));

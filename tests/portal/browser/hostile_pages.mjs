@@ -52,13 +52,13 @@ await visit.run("odd-events", async (page, expect) => {
   }
   expect((await page.evaluate(() => globalThis.harmed)) === undefined, "a script of an event ran");
   expect((await page.locator("#events img, #events script").count()) === 0, "an event became an element");
-  await page.checkAndPicture("odd-events");
+  await page.checkAndPicture("odd-events", { isVariant: true });
 });
 
 await visit.run("wide-hub", async (page, expect) => {
   await page.goto("/eventhubs/wide");
   expect((await page.locator("tr[data-row]").count()) === 100, "100 partitions");
-  await page.checkAndPicture("wide-hub");
+  await page.checkAndPicture("wide-hub", { isVariant: true });
 });
 
 await visit.run("empty-hub", async (page, expect) => {
@@ -224,10 +224,10 @@ await visit.run("many-outputs", async (page, expect) => {
   await page.goto("/jobs/many");
   const shown = await text(page, "main");
   for (let number = 0; number < 20; number++) expect(shown.includes(`out${number}`), `the output out${number} is missing`);
-  await page.checkAndPicture("many-outputs");
+  await page.checkAndPicture("many-outputs", { isVariant: true });
   await page.goto("/jobs/many/diagram");
   await page.locator("svg").first().waitFor();
-  await page.checkAndPicture("many-outputs-diagram");
+  await page.checkAndPicture("many-outputs-diagram", { isVariant: true });
 });
 
 await visit.run("job-that-fails", async (page, expect) => {
@@ -250,7 +250,7 @@ await visit.run("avro-events", async (page, expect) => {
   await events.first().click();
   await page.getByRole("dialog").getByText("Avro, 3 records.").waitFor();
   expect((await page.locator("#event-content pre").first().innerText()).includes('"plate": "A2"'), "the records are decoded");
-  await page.checkAndPicture("avro-event");
+  await page.checkAndPicture("avro-event", { isVariant: true });
   await page.keyboard.press("Escape");
   page.expectRefusal(400);
   await events.nth(1).click();

@@ -26,7 +26,7 @@ await visit.run("overview", async (page, expect) => {
   await page.getByRole("button", { name: "Create" }).click();
   expect((await page.getByRole("alert").filter({ visible: true }).innerText()).includes("already"), "a refusal is shown in the form");
   await page.getByRole("button", { name: "Cancel" }).click();
-  await page.checkAndPicture("overview");
+  await page.checkAndPicture("overview", { isVariant: true });
 });
 
 await visit.run("send-and-browse", async (page, expect) => {
