@@ -20,7 +20,7 @@ from tests.profiles import scaled
 
 pytestmark = pytest.mark.crash
 
-KILLS = scaled(4)
+KILLS = scaled(2)
 
 
 def child(folder: Path, destination: str, what: str, **environment: str) -> subprocess.Popen[str]:

@@ -21,7 +21,7 @@ from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 
-KILLS = scaled(4)
+KILLS = scaled(2)
 JOB = """
 name = "folder"
 query = '''
@@ -85,7 +85,7 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
         assert nurse.stdin is not None
         assert nurse.stdout is not None
         past = PastTicks(tmp_path / "folder.state")
-        for life in range(4 * KILLS):
+        for life in range(8 * KILLS):
             # Whether a tick is set aside depends on what the kills hit. Without one this shows less.
             if life >= KILLS and past.read():
                 break

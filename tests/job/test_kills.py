@@ -48,10 +48,10 @@ from tidegate.job import load_job
 from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 
-KILLS = scaled(2)
+KILLS = scaled(1)
 STEPS_OF_A_LIFE = 15
 """At most, however late the kill comes: with the pauses between them they last for more than one commit."""
-EVENTS = max(2000, 2 * KILLS * (STEPS_OF_A_LIFE + 1))
+EVENTS = max(1000, 2 * KILLS * (STEPS_OF_A_LIFE + 1))
 # A start that looks back for five minutes would read the whole log again after each kill.
 ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
 

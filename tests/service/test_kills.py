@@ -24,8 +24,8 @@ from tidegate.job.config.definition import complete_content
 from tidegate.service import JobDocument, Jobs, ServiceSettings
 from tidegate.service.job_files import read_last_output
 
-KILLS = scaled(2)
-EVENTS = 600 + 150 * KILLS
+KILLS = scaled(1)
+EVENTS = 750 + 150 * KILLS
 """Enough that the jobs are still busy when the last kill comes."""
 
 STAMP = "SELECT System.Timestamp() AS ts"

@@ -133,7 +133,7 @@ def test_a_job_takes_its_steps_however_much_others_have_to_do_and_whatever_its_n
     settings = ServiceSettings(spark=SharedSparkSettings(cores=1, memory_bytes=512 << 20))
     query = QUERY.replace(" WHERE v > 90", "")
     with Jobs(tmp_path / "service", settings) as jobs:
-        for name, seconds in {"a": 1, "b": 1, "c": 0}.items():
+        for name, seconds in {"a": 0.3, "b": 0.3, "c": 0}.items():
             made = document(tmp_path / name, query)
             made = calling(made, tmp_path / name, f"import time; time.sleep({seconds}); return value")
             steps = {"placement": "spark", "max_events_per_step": 1 if seconds else 1000}

@@ -108,7 +108,7 @@ class Run:
 @pytest.mark.parametrize("sql", [None, CHAIN], ids=["any query", "two levels"])
 def test_a_run_whose_lost_shards_are_computed_again_gives_the_same_bytes(tmp_path: Path, sql: str | None) -> None:
     # The third is the first that reads two levels from a seal.
-    rebuilt, from_seal, seeds = 0, 0, max(3, scaled(6))
+    rebuilt, from_seal, seeds = 0, 0, max(3, scaled(3))
     for seed in range(seeds):
         run = Run(seed, tmp_path / str(seed), sql)
         whole = outputs_of_one_step(run.program, run.policy, run.logs)
