@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 KILLS = 2 * scaled(1)
 EVENTS_A_STEP = 150
 STEPS_A_KILL = 5
-"""So many that every kill finds work."""
+"""So many that every kill finds work, wherever it is; fewer are enough for one that waits for its moment."""
 
 # Windows, then windows of their results by another key; earlier rows of a key; and a join: state of every sort.
 QUERY = """
@@ -277,6 +277,7 @@ def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(tmp_path: Pat
             QUERY + QUERY_OF_ROWS.format(name="stored"),
             lambda schema: OUTPUTS + sections(["stored"], schema, places),
             is_staged,
+            steps_a_kill=3,
         )
         assert not is_staged()
         whole, killed = (rows_of("stored", schema, tmp_path, places) for schema in ("whole", "killed"))
@@ -330,9 +331,10 @@ def check_kills(
     query: str = QUERY,
     outputs: Callable[[str], str] = lambda schema: OUTPUTS,
     last_is_when: Callable[[], bool] | None = None,
+    steps_a_kill: int = STEPS_A_KILL,
 ) -> None:
     """Run a job on the cluster and kill a victim now and then, the last one when something is so, if that is given."""
-    events = (len(victims) + 1) * STEPS_A_KILL * EVENTS_A_STEP
+    events = (len(victims) + 1) * steps_a_kill * EVENTS_A_STEP
     expected = write_job(tmp_path / "whole", events, query, ORDERING, outputs("whole"))
     summary = run_here(expected)
     killed = write_job(tmp_path / "killed", events, query, ORDERING, outputs("killed"))
