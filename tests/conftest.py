@@ -112,8 +112,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if REPLAYED and isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             reproduce_failure(hypothesis_version, regressions.examples()[REPLAYED].blob.encode())(item.obj)
     if hasattr(config, "workerinput"):
-        # The light tests, which are short, then keep every process busy until the end.
-        items.sort(key=lambda item: (not is_heavy(item), unit_of(item.nodeid).endswith(".py")))
+        # The light tests, which are short, then keep every process busy until the end. Before them come the files that
+        # share a Spark: one between them that starts its own would end it.
+        sharing = {unit_of(item.nodeid) for item in items if shares_spark(item)}
+        items.sort(key=lambda item: ordered_by(item, sharing))
+
+
+def ordered_by(item: pytest.Item, sharing: set[str]) -> tuple[bool, bool, bool]:
+    unit = unit_of(item.nodeid)
+    return not is_heavy(item), unit.endswith(".py"), unit in sharing
+
+
+def shares_spark(item: pytest.Item) -> bool:
+    """Return whether a test uses the Spark session of its process (tests/spark/conftest.py)."""
+    fixtures = item.fixturenames if isinstance(item, pytest.Function) else ()
+    return "spark" in fixtures and "no_spark" not in fixtures
 
 
 # Folders whose files share what is expensive: brokers, and the syntax trees of the source.
