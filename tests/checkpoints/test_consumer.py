@@ -15,9 +15,11 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from tests.patience import PATIENCE_S, eventually
+from tests.profiles import scaled
 from tidegate.checkpoints import CheckpointError, SqliteCheckpointStore
 from tidegate.checkpoints.consumer import Consumer, ConsumerSettings, Delivery, EventFailed, GiveUp, Retry
 
+CRASHES = (3, 14, 55)[: scaled(1)]
 QUICK = Retry(attempts=3, first_delay_s=0.01, longest_delay_s=0.02)
 HUB = "tolls"
 sdk = pytest.mark.sdk
@@ -318,9 +320,9 @@ def test_after_the_mistake_is_mended_reading_goes_on_at_the_event_that_failed(
 
 
 def crash_and_go_on(connection: str, store: Path, folder: Path, delivery: Delivery) -> list[int]:
-    """The numbers of the events handled, over three crashes in the middle of an event and a good end."""
+    """The numbers of the events handled, over crashes in the middle of an event and a good end."""
     seen = folder / "seen"
-    for crash_at in (3, 14, 55, -1):
+    for crash_at in (*CRASHES, -1):
         command = [sys.executable, "-m", "tests.checkpoints.consumer_child", connection, str(store), delivery.value]
         ended = subprocess.run([*command, str(seen), str(crash_at)], timeout=PATIENCE_S, check=False)
         assert ended.returncode == (0 if crash_at == -1 else 9)

@@ -11,7 +11,9 @@ async function read(group, count, members = 1) {
   const done = new Promise((resolve) => (enough = resolve));
   const consumers = [];
   for (let n = 0; n < members; n++) {
-    const consumer = kafka.consumer({ groupId: group, sessionTimeout: 10000, heartbeatInterval: 300 });
+    // It ends with a fetch, which a broker keeps for five seconds by default.
+    const options = { sessionTimeout: 10000, heartbeatInterval: 300, maxWaitTimeInMs: 100 };
+    const consumer = kafka.consumer({ groupId: group, ...options });
     await consumer.connect();
     await consumer.subscribe({ topic, fromBeginning: true });
     await consumer.run({

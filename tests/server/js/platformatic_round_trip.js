@@ -13,7 +13,7 @@ async function read(groupId, count, members = 1) {
   for (let n = 0; n < members; n++) {
     const consumer = new Consumer({ ...base, groupId, deserializers: stringDeserializers });
     const options = { autocommit: false, topics: [topic], mode: MessagesStreamModes.COMMITTED, fallbackMode: "earliest" };
-    const stream = await consumer.consume({ ...options, sessionTimeout: 10000, heartbeatInterval: 500 });
+    const stream = await consumer.consume({ ...options, sessionTimeout: 10000, heartbeatInterval: 500, maxWaitTime: 100 });
     stream.on("data", async (message) => {
       await message.commit();
       const row = [message.partition, Number(message.offset), message.key ?? null, message.value, [...message.headers]];

@@ -104,7 +104,8 @@ func franz(address, connection, topic string) seen {
 		consumers := []*kgo.Client{}
 		for range members {
 			consumer, err := kgo.NewClient(append(base, kgo.ConsumerGroup("franz"), kgo.ConsumeTopics(topic),
-				kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+				kgo.DisableAutoCommit(), kgo.HeartbeatInterval(300*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond),
+				kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 			check(err)
 			consumers = append(consumers, consumer)
 			go func() {
@@ -186,6 +187,8 @@ func withSarama(address, connection, topic string) seen {
 		config.Producer.RequiredAcks = sarama.WaitForAll
 		config.Producer.Partitioner = sarama.NewManualPartitioner
 		config.Consumer.Offsets.Initial = sarama.OffsetOldest
+		config.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+		config.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
 		config.Consumer.Offsets.AutoCommit.Enable = false
 		return config
 	}
