@@ -216,7 +216,7 @@ def test_any_template_is_read_or_refused(content: Any, parameters: Any) -> None:
         pytest.param(
             {"copy": [{"name": "a", "count": 800, "input": {"copy": [{"name": "b", "count": 800, "input": "x"}]}}]},
             id="copies of copies",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.soak,
         ),
         pytest.param({"a": f"[concat({', '.join(['variables(chr)'] * 1000)})]".replace("chr", "'long'")}, id="concat"),
         pytest.param({"a": f"[string(createArray({', '.join(['variables(chr)'] * 1000)}))]".replace("chr", "'long'")}),
