@@ -24,6 +24,7 @@ from tests.server.conftest import KEY, RULE, RawClient, Refused, entity, receive
 from tests.server.kafka.client import FETCH_BY_NAME, KafkaClient, batch_of, fetch_fields
 from tidegate.amqp import Detached, Transfer
 from tidegate.client import BusyError, ConnectionString, HubClient
+from tidegate.hub import cluster_groups
 from tidegate.hub.access import sign
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import NamespaceConfig
@@ -61,9 +62,13 @@ def pair(
 ) -> Iterator[tuple[Server, Server]]:
     config = make_config(entity("shared")).model_copy(update={"name": "pair", "throughput_units": 20})
     with (
+        pytest.MonkeyPatch.context() as patch,
         gateway(three_brokers, "a", config, tmp_path_factory.mktemp("a")) as a,
         gateway(three_brokers, "b", config, tmp_path_factory.mktemp("b")) as b,
     ):
+        patch.setattr(
+            cluster_groups, "REFRESH_S", 0.5
+        )  # nobody is to wait for what the other gateway's groups have read
         yield a, b
 
 
