@@ -132,11 +132,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
 @pytest.mark.usefixtures("no_pauses")
 def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, query: str, outputs: str) -> None:
-    whole = run_here(write_job(tmp_path / "whole", 500, query, outputs=outputs))
+    whole = run_here(write_job(tmp_path / "whole", 400, query, outputs=outputs))
     expected = files_of(tmp_path / "whole")
     for seed in range(scaled(1)):
         folder = tmp_path / f"lost-{seed}"
-        path = write_job(folder, 500, query, outputs=outputs)
+        path = write_job(folder, 400, query, outputs=outputs)
         lost, notices = run_losing(path, at_random(seed))
         assert files_of(folder) == expected
         assert lost.totals == whole.totals
