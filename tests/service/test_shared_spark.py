@@ -140,7 +140,7 @@ def test_a_job_takes_its_steps_however_much_others_have_to_do_and_whatever_its_n
             jobs.create(name, replace(made, definition={**made.definition, "name": name, "spark": steps}))
         for name in ("a", "b"):
             jobs.start(name)
-            eventually(lambda name=name: runs_on_spark(jobs, name), LONG_S)
+        eventually(lambda: runs_on_spark(jobs, "a") and runs_on_spark(jobs, "b"), LONG_S)
         jobs.start("c")
         ended = jobs.wait("c", {JobState.STOPPED, JobState.FAILED}, LONG_S)
         assert ended.state is JobState.STOPPED, ended.reason
