@@ -16,6 +16,7 @@ import time
 import venv
 import zipfile
 from collections.abc import Iterator, Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pyspark
@@ -101,11 +102,15 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def zipped(folder: Path) -> Path:
+    """Write the zip of docs/how-to/spark.md, which has modules beside what they were compiled to."""
     path = folder / "tidegate.zip"
     with zipfile.ZipFile(path, "w") as file:
         for package in ("tidegate", "pyspark_tidegate"):
             for module in sorted((SOURCE / package).rglob("*.py")):
-                file.write(module, str(module.relative_to(SOURCE)))
+                name = str(module.relative_to(SOURCE))
+                file.write(module, name)
+                if (compiled := Path(cache_from_source(str(module)))).exists():
+                    file.write(compiled, f"{name}c")
     return path
 
 
