@@ -66,9 +66,8 @@ def pair(
         gateway(three_brokers, "a", config, tmp_path_factory.mktemp("a")) as a,
         gateway(three_brokers, "b", config, tmp_path_factory.mktemp("b")) as b,
     ):
-        patch.setattr(
-            cluster_groups, "REFRESH_S", 0.5
-        )  # nobody is to wait for what the other gateway's groups have read
+        # Nobody is to wait for what groups have read at the other gateway.
+        patch.setattr(cluster_groups, "REFRESH_S", 0.5)
         yield a, b
 
 
