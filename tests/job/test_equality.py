@@ -13,7 +13,7 @@ import pytest
 from tests.job.equality import check
 from tests.profiles import scaled
 
-LOGS = scaled(5)
+LOGS = scaled(10)
 ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
 
 
