@@ -85,7 +85,7 @@ def test_the_parts_of_a_batch_give_what_all_of_it_gives(
     queries: str, merged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals = 0
-    logs_of_each = scaled(7)
+    logs_of_each = scaled(10)
     for seed in range(logs_of_each):
         dice = random.Random(f"{queries} {merged} {seed}")
         sql = {
