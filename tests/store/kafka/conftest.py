@@ -1,11 +1,10 @@
-"""A gateway in place of the hub that the tests of the server share, and its cluster, where one clock is wrong.
+"""A gateway on a cluster in place of the hub that the tests of the server share, and a cluster with a wrong clock.
 
 They end with the last test of this folder: three idle brokers take a tenth of a processor from the tests that follow.
 One process runs all files of this folder (tests/conftest.py), so each cluster starts once.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -41,13 +40,14 @@ __all__ = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that look at all that there is in the cluster, as others leave topics there."""
-    items.sort(key=lambda item: item.path != Path(__file__).with_name("test_check.py"))
+@pytest.fixture(scope="package")
+def three_brokers() -> Iterator[Cluster]:
+    with cluster(clients=("a", "b")) as started:
+        yield started
 
 
 @pytest.fixture(scope="package")
-def three_brokers() -> Iterator[Cluster]:
+def skewed_brokers() -> Iterator[Cluster]:
     """Three brokers; the clock of the second is 30 seconds ahead."""
     with cluster(clients=("a", "b"), skew_ms={1: 30_000}) as started:
         yield started
@@ -55,7 +55,7 @@ def three_brokers() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="package")
 def one_broker() -> Iterator[Cluster]:
-    """One broker, with a right clock, for tests that need neither its fellows nor wait for its time to come."""
+    """One broker, for tests that need no fellows of it."""
     with cluster(nodes=1, clients=("a", "b")) as started:
         yield started
 

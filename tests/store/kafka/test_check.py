@@ -23,8 +23,8 @@ from tidegate.store import CheckReport, check_store, read_settings
 
 
 @pytest.fixture(scope="module")
-def skewed(three_brokers: Cluster) -> Cluster:
-    return three_brokers
+def skewed(skewed_brokers: Cluster) -> Cluster:
+    return skewed_brokers
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ _names = (f"topic-{number}" for number in itertools.count())
 
 
 @pytest.fixture
-def kafka(three_brokers: Cluster) -> Cluster:
-    return three_brokers
+def kafka(skewed_brokers: Cluster) -> Cluster:
+    return skewed_brokers
 
 
 def new_topic(kafka: Cluster, *, leader: int = 0, min_in_sync: int = 2) -> TopicPartition:
