@@ -89,7 +89,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
-    """Spare pytest the search of everything that tests have left for garbage: the process ends."""
+    """End what tests of this process have shared, and spare pytest the search of everything for garbage."""
+    if azurite := sys.modules.get("tests.azurite"):
+        azurite.end_shared()
     gc.freeze()
 
 

@@ -1,6 +1,5 @@
 """Azure's Blob and Table storage on this machine: Microsoft's own Azurite, from npm, on loopback and in memory."""
 
-import atexit
 import base64
 import os
 import re
@@ -81,21 +80,23 @@ class _Azurite:
         self._process.wait()
 
 
-_shared: dict[str, _Azurite] = {}
+_shared: dict[str, list[_Azurite]] = {}
+"""By service, the servers of this process. Accounts of the earlier ones may still be used."""
 
 
 def _new_account(service: str) -> str:
     node(FOLDER, f".bin/azurite-{service}")
-    if service not in _shared or not _shared[service].has_accounts:
-        server = _shared[service] = _Azurite(service)
-        atexit.register(_end_in, os.getpid(), server)
-    return _shared[service].new_account()
+    servers = _shared.setdefault(service, [])
+    if not servers or not servers[-1].has_accounts:
+        servers.append(_Azurite(service))
+    return servers[-1].new_account()
 
 
-def _end_in(pid: int, server: _Azurite) -> None:
-    """End a server with the process that started it, and with none that was forked from it."""
-    if os.getpid() == pid:
-        server.end()
+def end_shared() -> None:
+    """End the servers that the tests of this process have shared (tests/conftest.py calls it)."""
+    for servers in _shared.values():
+        while servers:
+            servers.pop().end()
 
 
 def of_other_account(connection_string: str) -> str:
