@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import threading
 import urllib.request
@@ -18,6 +19,7 @@ from tests.azure.management.test_stream_analytics import INPUT, JSON, OUTPUT, hu
 from tests.patience import PATIENCE_S, eventually
 from tidegate.azure.management import PrincipalRole
 from tidegate.azure.management.access.requests import ArmError, ArmRequest
+from tidegate.azure.management.stream_analytics import engine_questions
 from tidegate.azure.management.stream_analytics.background import (
     AT_ONCE,
     KEPT_S,
@@ -28,7 +30,7 @@ from tidegate.azure.management.stream_analytics.background import (
 from tidegate.azure.management.stream_analytics.engine_questions import NoAnswer, asked
 from tidegate.azure.management.stream_analytics.trials import checked_uri, read_blob, within, write_blob
 from tidegate.server import Server
-from tidegate.service.questions import ProblemKind
+from tidegate.service.questions import ProblemKind, Workbench
 
 pytestmark = pytest.mark.slow
 
@@ -299,3 +301,22 @@ def test_addresses_of_blobs(container: Container) -> None:
     assert read_blob(container.uri("/a")) == b"content"
     with pytest.raises(ArmError, match=r"cannot reach 127\.0\.0\.1:1/"):
         read_blob("http://127.0.0.1:1/a?sig=x")
+
+
+def test_each_question_has_a_process_of_its_own_which_ends_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere in these tests one process answers all of them (conftest.py)."""
+    processes: list[int] = []
+
+    class Watched(Workbench):
+        def close(self) -> None:
+            assert self.pid is not None
+            processes.append(self.pid)
+            super().close()
+
+    monkeypatch.setattr(engine_questions, "Workbench", Watched)
+    for _ in range(2):
+        assert asked({"ask": "words"})
+    assert len({*processes}) == 2
+    for process in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
