@@ -49,8 +49,8 @@ def load() -> None:
     common = settings(
         deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None, derandomize=False
     )
-    # The suite draws the same examples each time, so a quarter of them finds as much; the soak draws all, many times.
-    examples_of_suite = _EXAMPLES // 4 if SOAK == 1 else scaled(_EXAMPLES)
+    # The suite draws the same examples each time, so a part of them finds as much; the soak draws all, many times.
+    examples_of_suite = _EXAMPLES // 7 if SOAK == 1 else scaled(_EXAMPLES)
     settings.register_profile(SUITE, parent=common, derandomize=True, max_examples=examples_of_suite)
     settings.register_profile("quick", parent=settings.get_profile(SUITE), max_examples=_EXAMPLES // 20)
     examples = int(os.environ.get("TIDEGATE_FUZZ_EXAMPLES", "500"))

@@ -237,6 +237,7 @@ def test_steps_are_summed_up_every_few_seconds(tmp_path: Path, caplog: pytest.Lo
     assert ended.getMessage().startswith(f"complete: Input Events {metrics['Input Events']}, ")
 
 
+@pytest.mark.slow
 def test_a_run_sends_its_traces_to_a_collector(tmp_path: Path, no_spark: None) -> None:
     path = write_job(tmp_path, 60)
     with collector() as (url, received), pytest.raises(SystemExit) as left:

@@ -384,6 +384,7 @@ def test_prometheus_reads_the_lag_of_each_scrape_until_the_command_is_stopped(
     assert (process.returncode, said) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_scrape_that_cannot_read_the_lag_says_so_and_the_next_one_can(caplog: pytest.LogCaptureFixture) -> None:
     row = PartitionLag("cars", "watch", "0", None, 4, 5, None, 0, None, "")
     answers: list[Exception | list[PartitionLag]] = [ClientError("unreachable"), ClientError("unreachable"), [row]]

@@ -27,6 +27,7 @@ def test_it_knows_its_version() -> None:
     assert (result.returncode, result.stdout.startswith("tidegate 0.")) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["send"], ["up", "--amqp-port", "many"]])
 def test_misuse_is_two_lines_and_code_2(arguments: list[str]) -> None:
     result = run(*arguments)

@@ -523,6 +523,7 @@ def _wait_for_progress(journal: Path, before: int) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_a_row_is_taken_by_its_number_and_not_by_what_is_in_it(tmp_path: Path) -> None:
     """Rows that are all alike are as many as there are."""
     query = "SELECT 1 AS one INTO counted FROM i TIMESTAMP BY t"

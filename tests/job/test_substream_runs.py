@@ -55,6 +55,7 @@ def test_a_run_broken_off_again_and_again_gives_the_same_bytes(tmp_path: Path, o
     assert outputs_of(tmp_path / "broken") == outputs_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_up_to_a_time_and_another_from_there_give_every_row_once(tmp_path: Path) -> None:
     run_here(write_job(tmp_path / "whole", 200, QUERY))
     path = write_job(tmp_path / "parts", 200, QUERY)

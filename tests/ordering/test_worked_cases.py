@@ -65,6 +65,7 @@ def test_the_corpus_is_there() -> None:
     assert names >= {"tp01-seed12-early", "tp02-seed12-no-early", "tp03-seed12-substreams", "tp07-seed5-adjust"}
 
 
+@pytest.mark.slow
 def test_one_event_a_minute_over_sixteen_partitions() -> None:
     """The documents' advice for sparse inputs: row 0 leaves after the late tolerance, not after sixteen minutes."""
     case = next(case for case in CASES if case["name"] == "tp26-sparse-partitions-emission")

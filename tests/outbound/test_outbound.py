@@ -39,7 +39,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
             """Be quiet."""
 
     made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
     yield made
     made.shutdown()
     made.server_close()

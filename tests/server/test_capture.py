@@ -74,6 +74,7 @@ def test_a_fault_in_capture_does_not_end_it(
     assert "capture failed unexpectedly" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_destination_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_work, let_go = threading.Event(), threading.Event()
 

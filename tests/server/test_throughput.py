@@ -67,6 +67,7 @@ def fresh(make_config: Callable[..., NamespaceConfig], tmp_path: Path) -> Iterat
         yield running.server
 
 
+@pytest.mark.slow
 def test_over_amqp_a_unit_takes_a_thousand_events_a_second_and_says_busy_to_the_rest(
     fresh: Any, sign_in: Callable[..., RawClient]
 ) -> None:

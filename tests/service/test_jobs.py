@@ -62,6 +62,7 @@ def test_no_file_of_the_service_holds_a_secret(tmp_path: Path, jobs: Jobs) -> No
     assert b"SharedAccessKey=abc" not in content
 
 
+@pytest.mark.slow
 def test_a_job_gets_what_has_changed_beside_it_whenever_it_starts(jobs: Jobs, launcher: FakeLauncher) -> None:
     key = "first"
 
@@ -131,6 +132,7 @@ def test_jobs_that_write_to_a_disk_that_takes_no_writes_are_degraded_until_it_do
     assert jobs.show("tolls").state is JobState.RUNNING
 
 
+@pytest.mark.slow
 def test_a_job_whose_end_cannot_be_written_has_ended_and_is_written_later(
     tmp_path: Path, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

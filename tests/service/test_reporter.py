@@ -20,6 +20,7 @@ from tidegate.service.worker.reporter import Reporter
 BEHIND_S = 30
 
 
+@pytest.mark.slow
 def test_an_operator_is_behind_by_its_own_delay_and_that_of_what_it_reads() -> None:
     """Rows without a match are known a second less a tick later; a window of them is no later than they are."""
     program = prepared(

@@ -220,6 +220,7 @@ def limits_of(api: Api) -> tuple[Any, ...]:
     return (found["sku"]["name"], *figures)
 
 
+@pytest.mark.slow
 def test_the_namespace_s_limits_change_while_it_runs_and_stay(own: Any) -> None:
     with own(throughput_units=2) as running:
         api = Api(running.server)
@@ -345,6 +346,7 @@ def test_a_folder_is_that_folder_wherever_the_hub_is_started_again(
     assert found["destination"]["properties"]["folder"] == str(tmp_path / "archive")
 
 
+@pytest.mark.slow
 def test_a_retention_that_was_changed_is_not_undone_by_the_configuration(own: Any) -> None:
     def retention(hours: int, change_to: int | None = None) -> int:
         with own(retention_hours=hours) as running:

@@ -110,6 +110,7 @@ def _clean(arm_server: Server, arm_jobs: Jobs) -> Iterator[None]:
             arm_server.namespace.management.delete_event_hub(name)
 
 
+@pytest.mark.slow
 def test_a_hub_and_a_job_from_a_template(api: Api, arm_server: Server, arm_jobs: Jobs) -> None:
     answer = api.call("PUT", DEPLOYMENT, body(TEMPLATE, prefix="demo"))
     assert answer.status == 201, answer.content
@@ -229,6 +230,7 @@ def test_a_resource_that_cannot_be_made_fails_the_deployment(api: Api) -> None:
     api.ok("DELETE", DEPLOYMENT)
 
 
+@pytest.mark.slow
 def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[PrincipalRole], Api], arm_server: Server) -> None:
     """The root key is an owner's credential, so a contributor's template must not read or replace it."""
     rule = "Microsoft.EventHub/namespaces/authorizationRules"
@@ -255,6 +257,7 @@ def test_a_deployment_has_the_rights_of_its_caller(api_of: Callable[[PrincipalRo
     contributor.ok("DELETE", DEPLOYMENT)
 
 
+@pytest.mark.slow
 def test_who_may_not_list_a_key_does_not_read_it_in_the_reason_of_a_failure(
     api_of: Callable[[PrincipalRole], Api],
 ) -> None:

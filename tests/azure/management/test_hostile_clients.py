@@ -296,6 +296,7 @@ def test_a_client_that_polls_late_learns_that_its_stop_is_done(api: Api, launche
     assert (gone.status, gone.code) == (404, "ResourceNotFound")
 
 
+@pytest.mark.slow
 def test_what_many_clients_do_at_once_to_one_job_is_answered(sent: Sent) -> None:
     """Starts, stops, changes and deletions race; each is done or refused, and none fails."""
     body = json.dumps(STREAMING_JOB).encode()

@@ -265,6 +265,7 @@ def test_a_script_has_a_default_definition(api: Api) -> None:
     assert api.call("POST", asked, wrong, version="2020-03-01").status == 400
 
 
+@pytest.mark.slow
 def test_an_exported_template_can_be_deployed_again(api: Api) -> None:
     hub, job = f"{NAMESPACE}/eventhubs/exported", f"{JOBS}/exported"
     api.ok("PUT", hub, {"properties": {"partitionCount": 2}})

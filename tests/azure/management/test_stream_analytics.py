@@ -108,6 +108,7 @@ def test_the_job_file_that_it_means(
     assert arm_jobs.show("tolls").scale.streaming_units == 3
 
 
+@pytest.mark.slow
 def test_a_job_starts_and_stops_as_asynchronous_operations(
     api: Api, job: dict[str, Any], launcher: FakeLauncher
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_job_starts_and_stops_as_asynchronous_operations(
     assert api.call("POST", f"{JOB}/stop").status == 200
 
 
+@pytest.mark.slow
 def test_a_job_without_a_key_of_its_own_goes_on_when_the_hubs_key_changes(
     api: Api, job: Any, launcher: FakeLauncher, arm_server: Server
 ) -> None:
@@ -500,6 +502,7 @@ def test_a_job_s_name_has_rules(api: Api, name: str) -> None:
 COMPILE = "/subscriptions/s/providers/Microsoft.StreamAnalytics/locations/local/compileQuery"
 
 
+@pytest.mark.slow
 def test_a_query_is_compiled_with_its_errors_in_place(api: Api) -> None:
     inputs = [{"name": "tolls", "type": "Stream"}]
     compiled = api.ok("POST", COMPILE, {"query": QUERY, "inputs": inputs, "jobType": "Cloud"})
@@ -510,6 +513,7 @@ def test_a_query_is_compiled_with_its_errors_in_place(api: Api) -> None:
     assert api.call("POST", COMPILE, {"query": "x" * 200_000}).status == 400
 
 
+@pytest.mark.slow
 def test_a_query_is_compiled_in_a_process_of_its_own(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """What doubles with each step of a query would otherwise hold up every publisher of the hub."""
     monkeypatch.setattr("tidegate.sql.compile_query", _not_here)
@@ -695,6 +699,7 @@ SHAPED = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.sampled_from(["PUT", "PATCH", "POST"]), TARGETS, NAMED | SHAPED)
 def test_any_body_is_answered(arm_server: Server, method: str, path: str, body: Any) -> None:

@@ -118,7 +118,7 @@ class Container:
 @pytest.fixture
 def container() -> Iterator[Container]:
     made = Container()
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield made
     made.server.shutdown()

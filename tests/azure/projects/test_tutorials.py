@@ -93,6 +93,7 @@ def test_fraudulent_calls_reach_an_event_hub(project: Path, hub: str, monkeypatc
     assert sum(row["Calls"] for row in windows) <= len(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("project", ["geofence"], indirect=True)
 def test_devices_that_left_their_site_are_in_a_table(
     project: Path, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

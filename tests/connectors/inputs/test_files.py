@@ -291,6 +291,7 @@ def test_what_cannot_be_read_is_counted_by_its_name_and_the_job_goes_on(tmp_path
     assert kinds == {"InvalidCompressionType", "InvalidHeader", "InvalidData"}
 
 
+@pytest.mark.slow
 def test_a_job_that_watches_a_folder_takes_in_what_appears_and_lets_go_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

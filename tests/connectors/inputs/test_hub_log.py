@@ -194,6 +194,7 @@ class _Stored:
         return _Hub(self._folder, of_devices=self._of_devices)
 
 
+@pytest.mark.slow
 def test_jobs_on_the_hub_s_machine_take_none_of_a_group_s_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -525,6 +525,7 @@ def test_a_table_is_kept_while_a_run_after_a_kill_may_join_with_it(
     assert (tmp_path / "rows.jsonl").read_text() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", ["reference.json", "a table"])
 def test_a_job_waits_while_the_disk_takes_no_new_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str

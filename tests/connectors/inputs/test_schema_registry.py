@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
 def address() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Handler.asked, Handler.later, Handler.is_cut = [], {}, False
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

@@ -202,6 +202,7 @@ def test_a_program_travels() -> None:
     assert run(again, [{"k": "x", "v": 1}]) == run(of, [{"k": "x", "v": 1}])
 
 
+@pytest.mark.slow
 def test_a_partial_is_small_whatever_it_was_made_of() -> None:
     of = program("SELECT k, AVG(v) AS m INTO out FROM a GROUP BY k, TumblingWindow(day, 7)")
     sizes = []

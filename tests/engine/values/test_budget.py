@@ -156,6 +156,7 @@ _LISTS = b'{"a":[' + b"[]," * 1_500_000 + b"1]}"
 _INTS = container(record({"type": "array", "items": "int"}), 1, long_of(1_500_000) + bytes(1_500_001))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "encoding", "body"),
     [

@@ -82,6 +82,7 @@ def test_a_row_that_exceeds_a_limit_fails_alone(monkeypatch: pytest.MonkeyPatch)
     assert "call stack" in failed[7]
 
 
+@pytest.mark.slow
 def test_what_a_script_hoards_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate, "MEMORY_LIMIT_BYTES", 16 * 2**20)
     hoarding = JavaScriptFunction("var kept = []; function main(x) { kept.push('x'.repeat(1e6) + x); return x; }")

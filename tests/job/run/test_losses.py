@@ -114,6 +114,12 @@ def run_losing(
     return summary, notices
 
 
+RUNS = [
+    pytest.param(QUERY, FILES, id="plain"),
+    pytest.param(COUNTED, EARLY, id="early results", marks=pytest.mark.soak),
+]
+
+
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "Losses", lambda: Losses(most=1_000, sleep=lambda seconds: None))
@@ -129,7 +135,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
+@pytest.mark.parametrize(("query", "outputs"), RUNS)
 @pytest.mark.usefixtures("no_pauses")
 def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, query: str, outputs: str) -> None:
     whole = run_here(write_job(tmp_path / "whole", 400, query, outputs=outputs))
@@ -145,7 +151,7 @@ def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, que
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
+@pytest.mark.parametrize(("query", "outputs"), RUNS)
 @pytest.mark.usefixtures("no_pauses")
 def test_a_lost_shard_is_computed_again_and_no_other(tmp_path: Path, query: str, outputs: str) -> None:
     whole = run_here(write_job(tmp_path / "whole", 300, query, outputs=outputs))

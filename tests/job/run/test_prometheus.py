@@ -99,6 +99,7 @@ def test_names_have_base_units_and_are_documented() -> None:
     assert not [name for name in NAMES if re.search(r"_(ms|millis|kb|count)$", name)]
 
 
+@pytest.mark.slow
 def test_beside_the_metrics_a_page_is_told_how_things_stand() -> None:
     told = [{"watermark": "2026-01-01T00:00:00.0000000Z"}, None]
     with served(JobCollector("here"), "127.0.0.1", 0, lambda: told[0]) as address:

@@ -238,6 +238,7 @@ def test_a_job_can_be_started_later_than_it_stopped_and_not_earlier(tmp_path: Pa
     assert len(expected) < len(rows)
 
 
+@pytest.mark.slow
 def test_each_output_goes_on_from_where_it_was(tmp_path: Path) -> None:
     """One that waits less long than another is ahead of it, and the journal says so."""
     query = """
@@ -276,6 +277,7 @@ def test_a_job_whose_log_has_ended_says_so_when_it_is_run_again(tmp_path: Path) 
         run_job(job, placements, start=START)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_here(write_job(tmp_path / "whole", 300))
     path = write_job(tmp_path / "full", 300, settings="output_retry_s = 30")
@@ -326,6 +328,7 @@ def live_job(folder: Path, late_s: float, age_s: float, what: str = "1", grouped
         yield load_job(folder / "job.toml")
 
 
+@pytest.mark.slow
 def test_a_run_until_caught_up_ends_once_the_results_of_its_backlog_are_out(tmp_path: Path) -> None:
     with live_job(tmp_path, late_s=2 * PATIENCE_S, age_s=2 * PATIENCE_S - 0.5) as job:
         began = time.monotonic()

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tidegate.connectors.model.set_aside import read_set_aside
 from tidegate.job import load_job, run_job
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.run.deaths import EventRange
-from tidegate.job.run.trial import culprits
+from tidegate.job.run.trial import _BATCHES, _Death, _Search, _Stretch, culprits
 from tidegate.ordering import TICKS_PER_SECOND, format_time, parse_time
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -151,3 +153,34 @@ def test_it_says_how_an_event_ends_the_process(tmp_path: Path) -> None:
     finally:
         close_logs(logs)
     assert (found.sequence_number, found.reason) == (1, "it ends the process (exit code 3)")
+
+
+class DeadlyEvents(_Search):
+    """A search whose processes die where they should, without processes."""
+
+    def __init__(self, deadly: set[int]) -> None:
+        self.deadly = deadly
+        self.processes = 0
+
+    def _try(self, of: EventRange, start: int, stretches: Sequence[_Stretch]) -> _Death | None:
+        self.processes += 1
+        for stretch in reversed(stretches):
+            while start < stretch.end:
+                end = min(start + _BATCHES[stretch.level], stretch.end)
+                if self.deadly & {*range(start, end)}:
+                    return _Death(start, end, "")
+                start = end
+        return None
+
+
+@given(st.integers(0, 50), st.integers(0, 70_000), st.data())
+@example(0, 70_000, None)
+def test_each_event_is_found_by_one_process_for_each_size_of_a_batch(
+    start: int, count: int, data: st.DataObject | None
+) -> None:
+    inside = st.sets(st.integers(start, start + count - 1), max_size=5) if count else st.just(set())
+    deadly = data.draw(inside) if data else {67_000}
+    search = DeadlyEvents(deadly)
+    found = [*search.deaths(EventRange("i", "0", start, start + count), start, start + count)]
+    assert [(death.start, death.end) for death in found] == [(one, one + 1) for one in sorted(deadly)]
+    assert search.processes <= len(_BATCHES) * len(deadly) + 1

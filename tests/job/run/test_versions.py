@@ -59,6 +59,7 @@ def test_the_new_query_takes_over_where_the_results_of_the_old_one_ended(tmp_pat
         assert rows(tmp_path / "changed", name) == old + new
 
 
+@pytest.mark.slow
 def test_the_report_says_which_results_are_whose(tmp_path: Path) -> None:
     path = write_job(tmp_path, 600, OLD)
     run_until(path, HALF)
@@ -100,6 +101,7 @@ def test_a_change_that_changes_no_result_leaves_no_trace_in_the_outputs(tmp_path
     assert outputs_of(tmp_path / "changed") == outputs_of(tmp_path / "new")
 
 
+@pytest.mark.slow
 def test_a_take_over_that_was_killed_before_its_commit_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_take_over_that_was_killed_before_its_commit_is_made_again(
     assert queries == [load_job(write_job(tmp_path, 600, query)).sql for query in (OLD, newer)]
 
 
+@pytest.mark.slow
 def test_an_output_that_the_new_query_does_not_write_keeps_its_rows_for_its_return(tmp_path: Path) -> None:
     path = write_job(tmp_path, 600, OLD)
     run_until(path, HALF)
@@ -132,6 +135,7 @@ def test_an_output_that_the_new_query_does_not_write_keeps_its_rows_for_its_retu
     assert len(Versions(tmp_path / "crash.state").read()) == 3
 
 
+@pytest.mark.slow
 def test_a_new_query_over_a_log_that_has_ended_is_refused(tmp_path: Path) -> None:
     path = alone(tmp_path, OLD)
     write_job(tmp_path, 600, NEW)

@@ -40,6 +40,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 def test_revisions_grow_and_end_in_the_final_row(tmp_path: Path, window: str) -> None:
     summary = run_here(write_early_job(tmp_path, window))

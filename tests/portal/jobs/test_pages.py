@@ -90,6 +90,7 @@ def test_only_the_reason_of_a_failure_is_shown_as_one(visitor: Client, launcher:
     assert '<p class="problem" id="reason"' in visitor.page(job).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", PAGES)
 def test_every_page_is_there_as_html_and_json_without_a_secret(visitor: Client, job: str, suffix: str) -> None:
     page = visitor.page(job + suffix)
@@ -218,6 +219,7 @@ def test_roles_decide_what_may_be_done(job_server: Server, job: str) -> None:
         assert away.page(job).status == 200
 
 
+@pytest.mark.slow
 def test_a_hundred_jobs_are_shown_a_page_at_a_time(visitor: Client) -> None:
     for number in range(100):
         visitor.post("/jobs", {"name": f"many-{number:03d}", **NEW})

@@ -77,6 +77,7 @@ def test_an_output_is_added_changed_and_removed_without_showing_its_secrets(visi
     assert "hook" not in jobs.document("edited").definition["outputs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "settings", "status", "said"),
     [

@@ -61,6 +61,7 @@ def test_a_problem_is_an_error_of_the_question() -> None:
     run(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ["sleep", "die"])
 def test_a_process_that_does_not_answer_is_replaced(ask: str) -> None:
     async def story(client: WorkbenchClient) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+import pytest
 from azure.eventhub import EventHubConsumerClient
 
 from tests.patience import PATIENCE_S
@@ -33,6 +34,7 @@ def test_partitions_are_shown_with_their_sequence_numbers_and_sizes(client: Clie
     assert sum(page["throughput"]["incomingEventsPerSecond"]) >= 0
 
 
+@pytest.mark.slow
 def test_the_lag_of_readers_is_shown_and_kept_when_they_leave(
     client: Client, server: Server, make_hub: MakeHub
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_partition_can_be_chosen_for_sending_and_browsing(client: Client, make
     assert [event["sequenceNumber"] for event in found["events"]] == [2]
 
 
+@pytest.mark.slow
 def test_events_are_downloaded_as_they_were_searched(client: Client, make_hub: MakeHub) -> None:
     hub = make_hub()
     client.post(f"/eventhubs/{hub}/send", {"body": '{"n": {{index}}, "even": "{{cycle yes no}}"}', "repeat": 1200})

@@ -414,6 +414,7 @@ def test_a_right_ends_with_its_rule(server: Server, connect: Connect, hub: str) 
     assert client.produce(hub, BATCH).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+@pytest.mark.slow
 def test_a_member_whose_right_ends_leaves_its_partitions_to_others(server: Server, connect: Connect, hub: str) -> None:
     client = connect(with_rights(server, hub, "short-lived", Right.LISTEN, level=hub))
     group: dict[str, Any] = {"group_id": f"revoked in {hub}"}
@@ -448,6 +449,7 @@ def test_a_member_whose_right_ends_leaves_its_partitions_to_others(server: Serve
     eventually(is_gone)
 
 
+@pytest.mark.slow
 def test_a_client_whose_token_is_over_is_disconnected_until_it_shows_another(
     server: Server, connect: Connect, hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

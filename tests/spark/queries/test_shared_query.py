@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import gc, pickle
 from tidegate.spark.queries.shared_query import SharedProgram
@@ -21,6 +23,7 @@ print(is_looked_at())
 """
 
 
+@pytest.mark.slow
 def test_what_its_first_use_has_imported_is_left_out_of_collections_of_garbage() -> None:
     """PySpark collects after every task, which took longer than a small task itself."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)

@@ -277,6 +277,7 @@ def test_a_stop_ends_a_pause_between_attempts() -> None:
     assert running.exception() is None
 
 
+@pytest.mark.slow
 def test_a_step_that_does_not_end_is_interrupted() -> None:
     cancelled = threading.Event()
 
@@ -292,6 +293,7 @@ def test_a_step_that_does_not_end_is_interrupted() -> None:
     assert running.exception() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_function", [False, True])
 def test_python_that_does_not_end_is_interrupted_whatever_it_handles(in_function: bool) -> None:
     began = threading.Event()

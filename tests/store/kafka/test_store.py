@@ -180,6 +180,7 @@ def test_the_answer_of_a_former_leader_acknowledges_no_later_batch(monkeypatch: 
         store.close()
 
 
+@pytest.mark.slow
 def test_a_partition_that_was_without_a_leader_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers, store = SlowBrokers(), KafkaStore(read_settings("127.0.0.1:1"))
     monkeypatch.setattr(store, "cluster", brokers)
@@ -201,6 +202,7 @@ def test_a_partition_that_was_without_a_leader_is_followed_again(monkeypatch: py
         store.close()
 
 
+@pytest.mark.slow
 def test_publishers_are_told_in_time_however_much_waits_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "DELIVERY_TIMEOUT_S", 1.0)
     brokers = SlowBrokers()

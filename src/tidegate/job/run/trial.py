@@ -1,8 +1,8 @@
 """Finds the events that end a job's process, by evaluating suspects in a process that may die: `culprits`.
 
-Such a process (`main`) says before each batch which events it has. If it dies, the last of these is tried again in
-smaller ones, down to single events. It begins with an empty state, so what only a large state makes too large is not
-found, and then nothing is set aside.
+Such a process (`main`) says before each batch which events it has. If it dies, the next one tries the last of these in
+smaller ones, down to single events, and goes on behind it. It begins with an empty state, so what only a large state
+makes too large is not found, and then nothing is set aside.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ class _Death:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Events up to ``end``, exclusive, and the index in `_BATCHES` of how many are tried at once."""
+
+    end: int
+    level: int
+
+
 def culprits(
     program: Program,
     policy: Policy,
@@ -79,28 +87,38 @@ class _Search:
         self._logs = logs
         self._until_s = until_s
 
-    def deaths(self, of: EventRange, start: int, end: int, level: int = 0) -> Iterator[_Death]:
-        """Yield the deaths by a single event, in order."""
-        while level + 1 < len(_BATCHES) and end - start <= _BATCHES[level]:
-            level += 1
-        while start < end:
-            death = self._try(of, start, end, _BATCHES[level])
+    def deaths(self, of: EventRange, start: int, end: int) -> Iterator[_Death]:
+        """Yield the deaths by a single event, in order.
+
+        A batch that a process died in is tried again in smaller ones, and what follows it as it was.
+        """
+        stretches = [_Stretch(end, _level(end - start))] if start < end else []
+        while stretches:
+            death = self._try(of, start, stretches)
             if death is None:
                 return
-            if level + 1 == len(_BATCHES):
-                yield death
+            start = death.start
+            _drop_those_before(start, stretches)
+            if stretches[-1].level + 1 < len(_BATCHES):
+                stretches.append(_Stretch(death.end, _level(death.end - start, stretches[-1].level + 1)))
             else:
-                yield from self.deaths(of, death.start, death.end, level + 1)
-            start = death.end
+                yield death
+                start = death.end
+                _drop_those_before(start, stretches)
 
-    def _try(self, of: EventRange, start: int, end: int, batch_events: int) -> _Death | None:
+    def _try(self, of: EventRange, start: int, stretches: Sequence[_Stretch]) -> _Death | None:
         """Evaluate events in a process of its own; return in which batch it died, if it did."""
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             return None
-        log_range = self._logs[of.input].range(of.partition, start, end)
-        task = RangeTask(of.input, of.partition, log_range, self._program.new_carry(of.input), count_from=end)
-        order = pickle.dumps((self._program, self._policy, task, batch_events), protocol=5)
+        orders: list[tuple[RangeTask, int]] = []
+        for stretch in reversed(stretches):
+            log_range = self._logs[of.input].range(of.partition, start, stretch.end)
+            carry = self._program.new_carry(of.input)
+            task = RangeTask(of.input, of.partition, log_range, carry, count_from=stretch.end)
+            orders.append((task, _BATCHES[stretch.level]))
+            start = stretch.end
+        order = pickle.dumps((self._program, self._policy, orders), protocol=5)
         with tempfile.TemporaryDirectory(prefix="tidegate-trial-") as folder:
             report = Path(folder) / "batches"
             command = [sys.executable, "-m", "tidegate.job.run.trial", str(report)]
@@ -122,6 +140,16 @@ class _Search:
         return _Death(first, last + 1, _how(ended.returncode))
 
 
+def _level(events: int, least: int = 0) -> int:
+    """Return which size of batch so many events are tried in next: one that parts them, if there is any."""
+    return next((level for level in range(least, len(_BATCHES)) if _BATCHES[level] < events), len(_BATCHES) - 1)
+
+
+def _drop_those_before(start: int, stretches: list[_Stretch]) -> None:
+    while stretches and stretches[-1].end <= start:
+        stretches.pop()
+
+
 def _how(returncode: int) -> str:
     if returncode == _OUT_OF_MEMORY:
         return "it needs more memory than there is"
@@ -137,18 +165,19 @@ def _how(returncode: int) -> str:
 def main() -> None:
     """Evaluate the order on standard input, and say before each batch which events it has."""
     _limit()
-    program, policy, task_range, batch_events = pickle.load(sys.stdin.buffer)
+    program, policy, orders = pickle.load(sys.stdin.buffer)
     with Path(sys.argv[1]).open("w", buffering=1) as report:
-        for events in task_range.log_range.read_events(batch_events):
-            read = HeldRange([events])
-            report.write(f"{read.start} {read.end - 1}\n")
-            try:
-                _evaluate(program, policy, task_range, read)
-            except MemoryError:
-                sys.exit(_OUT_OF_MEMORY)
-            except Exception:
-                # It would end the run with its reason, which is not the death of a process.
-                continue
+        for task_range, batch_events in orders:
+            for events in task_range.log_range.read_events(batch_events):
+                read = HeldRange([events])
+                report.write(f"{read.start} {read.end - 1}\n")
+                try:
+                    _evaluate(program, policy, task_range, read)
+                except MemoryError:
+                    sys.exit(_OUT_OF_MEMORY)
+                except Exception:
+                    # It would end the run with its reason, which is not the death of a process.
+                    continue
 
 
 def _evaluate(program: Program, policy: Policy, task_range: RangeTask, read: LogRange) -> None:
