@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from tests.patience import PATIENCE_S, eventually
 from tests.server.conftest import Receive
 from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
+from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.errors import ArgumentError
-from tidegate.server import Server
+from tidegate.server import BackgroundServer, Server
 from tidegate.server.http.routes.publishing import BATCH_CONTENT_TYPE, parse_publication
 
 SINGLE = "application/atom+xml;type=entry;charset=utf-8"
@@ -313,3 +315,17 @@ def test_any_single_event_keeps_its_body(headers: Any, body: bytes) -> None:
         return
     (event,) = events
     assert b"".join(parse_message(event).body) == body
+
+
+def test_a_client_that_keeps_its_connection_and_does_not_read_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with BackgroundServer(NamespaceConfig(name="ends"), tmp_path, http_port=None, https_port=0) as running:
+        server = running.server
+        for web in server._web:  # Uvicorn's own limit, which is for requests that go on
+            web._server.config.timeout_graceful_shutdown = 100 * PATIENCE_S
+        context = Web(server, "").context
+        client = http.client.HTTPSConnection("localhost", server.https_port, context=context, timeout=PATIENCE_S)
+        client.request("GET", "/health")
+        assert client.getresponse().read()
+        began = time.monotonic()
+    assert time.monotonic() - began < 20  # asyncio waits for such a client for 30 s
+    client.close()

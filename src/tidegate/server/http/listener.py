@@ -119,6 +119,7 @@ class WebListener:
         config.load()
         config.ssl = tls
         self._protocol = protocol
+        self._stop_timeout_s = hub.settings.stop_timeout_s
         self._reuse_port = hub.settings.reuse_port
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
@@ -152,9 +153,15 @@ class WebListener:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
 
     async def stop(self) -> None:
-        """Finish what is under way, within a second."""
+        """Finish what is under way within a moment, and then end the connections that are left.
+
+        With TLS, a connection is closed by both sides, and a client that does not read does not close its own.
+        """
         self._server.end()
         if self._task is not None:
+            await asyncio.wait({self._task}, timeout=self._stop_timeout_s)
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
             await self._task
         if self._socket is not None:
             self._socket.close()
