@@ -203,7 +203,7 @@ def test_the_overview_counts_the_jobs(visitor: Client, job: str) -> None:
     name = job.rpartition("/")[2]
     shown = visitor.get(f"/.json?search={name}")
     assert [(row["name"], row["state"]) for row in shown["jobs"]] == [(name, "Created")]
-    assert f'href="{job}"' in visitor.page("/").text
+    assert f'href="{job}"' in visitor.page(f"/?search={name}").text
 
 
 def test_roles_decide_what_may_be_done(job_server: Server, job: str) -> None:
