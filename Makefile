@@ -29,10 +29,10 @@ SIDE_BY_SIDE := +@$(MAKE) --no-print-directory --jobs=4
 check: install ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
 	$(SIDE_BY_SIDE) lint light
 
-light:
+light: compiled
 	TIDEGATE_HYPOTHESIS=quick $(PYTEST) 4 -m "not heavy"
 
-OTHERS := java javascript go azurite postgres mariadb redis prometheus storage browser jars archive kafka-archive
+OTHERS := compiled java javascript go azurite postgres mariadb redis prometheus storage browser jars archive kafka-archive
 
 test: ## lint, types, all tests (15 minutes)
 	$(SIDE_BY_SIDE) lint $(OTHERS)
@@ -86,9 +86,16 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: light java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc jars kafka-archive redis prometheus storage browser archive
+.PHONY: light compiled java javascript java-client go azurite postgres mariadb kafka kafka-programs artemis jdbc jars kafka-archive redis prometheus storage browser archive
 java:
 	@scripts/need java
+
+# All processes that run tests begin with the same imports at the same time, and would compile each of them.
+compiled: .venv/compiled
+
+.venv/compiled: .venv/installed
+	@$(BIN)/pytest --collect-only -qq -m "not heavy" >/dev/null 2>&1 || true
+	@touch $@
 
 # The classes of Spark and of Kafka, for the quick start of their tests.
 archive: java .venv/spark-classes.jsa

@@ -156,6 +156,7 @@ def test_an_unreachable_hub_is_waited_for_and_ctrl_c_stops_the_wait(tmp_path: Pa
     assert not (tmp_path / "j.state" / "spark.log").exists()
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_down_at_the_start_and_later_is_waited_for(tmp_path: Path) -> None:
     """The connection is gone in the middle of a run, between steps, and comes back."""
     port = free_port()

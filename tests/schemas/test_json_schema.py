@@ -177,6 +177,7 @@ def json_schemas() -> st.SearchStrategy[Any]:
     return st.recursive(leaf, grown, max_leaves=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=example_count(300))
 @given(json_schemas(), json_schemas(), st.lists(values, min_size=5, max_size=15))
 def test_no_document_contradicts_what_is_proved(reader: Any, writer: Any, documents: list[Any]) -> None:

@@ -57,6 +57,7 @@ def test_what_clients_publish_is_in_files(tmp_path: Path) -> None:
     assert {record["SystemProperties"]["x-opt-partition-key"] for record in records} == {"gate-1"}
 
 
+@pytest.mark.slow
 def test_a_fault_in_capture_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -152,6 +152,7 @@ def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
     assert "Exception in ASGI" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secured", [False, True])
 @pytest.mark.parametrize("framing", ["Content-Length: 3000000", "Transfer-Encoding: chunked"])
 def test_a_client_that_sends_a_body_nobody_wants_sees_why(

@@ -94,6 +94,7 @@ def test_over_amqp_a_unit_takes_a_thousand_events_a_second_and_says_busy_to_the_
     assert fresh.namespace.event_hub("eh1").partition("0").log.next_sequence_number == taken
 
 
+@pytest.mark.slow
 def test_over_https_the_same_is_503_until_there_is_room_again(fresh: Any, key: str) -> None:
     token = sign("http://localhost/eh1", "RootManageSharedAccessKey", key, int(time.time()) + 60)
     connection = http.client.HTTPConnection("localhost", fresh.http_port, timeout=PATIENCE_S)

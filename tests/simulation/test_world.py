@@ -51,6 +51,7 @@ def test_a_clock_that_gives_bounds_beyond_its_lease_is_found(tmp_path: Path, mon
     assert _is_found(tmp_path, first=10)  # the next one shows it
 
 
+@pytest.mark.slow
 def test_a_hub_that_forgets_its_producers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerTable, "_replay", lambda self, *snapshot: None)
     assert _is_found(tmp_path)

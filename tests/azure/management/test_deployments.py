@@ -354,6 +354,7 @@ def test_a_template_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch
         ExpandedTemplate({"resources": []}, None, {}, timeout_s=0.1)
 
 
+@pytest.mark.slow
 def test_nested_deployments_are_counted_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.azure.management.deployments.MAX_RESOURCES", 5)
     inner = {

@@ -109,6 +109,7 @@ def test_a_retention_by_size_is_apart_from_that_by_time(api: Api, arm_server: Se
     api.ok("DELETE", path)
 
 
+@pytest.mark.slow
 def test_revoked_publishers(api: Api, arm_server: Server) -> None:
     revoked = f"{NAMESPACE}/eventhubs/eh1/revokedPublishers"
     assert [api.call("PUT", f"{revoked}/Gate-1").status for _ in range(2)] == [201, 200]
@@ -121,6 +122,7 @@ def test_revoked_publishers(api: Api, arm_server: Server) -> None:
     assert api.call("PUT", f"{NAMESPACE}/eventhubs/none/revokedPublishers/x").status == 404
 
 
+@pytest.mark.slow
 def test_consumer_groups(api: Api) -> None:
     groups = f"{NAMESPACE}/eventhubs/eh1/consumergroups"
     made = api.ok("PUT", f"{groups}/billing", {"properties": {"userMetadata": "x"}})
@@ -134,6 +136,7 @@ def test_consumer_groups(api: Api) -> None:
     assert api.call("DELETE", f"{NAMESPACE}/eventhubs/none/consumergroups/x").status == 204
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [NAMESPACE, f"{NAMESPACE}/eventhubs/eh1"])
 def test_authorization_rules_and_their_keys(api: Api, arm_server: Server, level: str) -> None:
     path = f"{level}/authorizationRules/Sender"
@@ -155,6 +158,7 @@ def test_authorization_rules_and_their_keys(api: Api, arm_server: Server, level:
     assert [api.call("DELETE", path).status for _ in range(2)] == [200, 204]
 
 
+@pytest.mark.slow
 def test_the_namespace_is_the_one_there_is(api: Api) -> None:
     assert [one["name"] for one in api.ok("GET", f"{GROUP}/providers/Microsoft.EventHub/namespaces")["value"]] == [
         "emulatorNs1"

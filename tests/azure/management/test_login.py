@@ -77,6 +77,7 @@ def test_a_form_that_is_wrong_is_refused(api: Api, content: bytes) -> None:
     assert api.send("POST", "/x/oauth2/v2.0/token", content).status in (400, 401, 413)
 
 
+@pytest.mark.slow
 def test_a_token_ends_with_its_secret_and_its_principal(arm_server: Server, api: Api) -> None:
     principals = Principals(arm_server.data_dir)
     secret = principals.create("short-lived", PrincipalRole.READER)

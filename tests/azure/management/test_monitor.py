@@ -160,6 +160,7 @@ def test_captured_files_are_counted(api: Api, arm_server: Server) -> None:
         partition.capture = None
 
 
+@pytest.mark.slow
 def test_the_hubs_with_most_come_first_if_that_is_asked_for(api: Api, arm_server: Server) -> None:
     for hub, count in (("few", 1), ("many", 9), ("some", 4)):
         api.ok("PUT", f"{NAMESPACE}/eventhubs/{hub}", {"properties": {"partitionCount": 1}})

@@ -151,6 +151,7 @@ def test_a_method_that_is_not_served_is_told_from_a_path(api: Api) -> None:
     assert (answer.status, answer.headers["Allow"]) == (405, "DELETE, GET, PATCH, PUT")
 
 
+@pytest.mark.slow
 def test_entity_tags_guard_changes(api: Api) -> None:
     path = f"{NAMESPACE}/eventhubs/tagged"
     assert api.call("PUT", path, {}, If_Match="*").status == 412

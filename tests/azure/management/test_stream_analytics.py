@@ -223,6 +223,7 @@ def test_units_that_a_client_changes_where_it_reads_them(api: Api, job: Any, met
     assert api.call(method, JOB, {"properties": {"streamingUnits": "6"}}).status == 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "body"), [("inputs", INPUT), ("outputs", OUTPUT)])
 def test_a_part_from_its_creation_to_its_end(api: Api, job: Any, kind: str, body: Any) -> None:
     path = f"{JOB}/{kind}/another"
@@ -287,6 +288,7 @@ def test_secrets_are_written_and_never_read(api: Api, job: Any, launcher: FakeLa
     assert not [one for one in folder.rglob("*") if one.is_file() and secret.encode() in one.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_storage_account_has_the_key_that_it_is_given(
     api: Api, job: Any, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,6 +473,7 @@ def test_a_job_of_a_job_file_is_shown_and_started_but_not_changed(api: Api, arm_
     assert api.call("POST", f"{JOB}/start").status == 202
 
 
+@pytest.mark.slow
 def test_groups_hold_what_was_created_in_them(api: Api, job: Any) -> None:
     own = GROUP.replace("g1", "explicit")
     api.ok("PUT", own, {"location": "north"})

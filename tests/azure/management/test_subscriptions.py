@@ -38,6 +38,7 @@ def test_readers_see_all_providers(api_of: Callable[[PrincipalRole], Api]) -> No
     assert "Microsoft.EventHub" in [one["namespace"] for one in listed["value"]]
 
 
+@pytest.mark.slow
 def test_a_group_is_there_until_it_is_created_and_then_a_place_of_its_own(api: Api) -> None:
     path = f"{SUBSCRIPTION}/resourceGroups/made"
     assert api.call("HEAD", path).status == 204

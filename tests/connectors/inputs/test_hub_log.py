@@ -232,6 +232,7 @@ def test_jobs_on_the_hub_s_machine_take_none_of_a_group_s_readers(
             list(afar.range("0", 0, 1).read_events(10))
 
 
+@pytest.mark.slow
 def test_a_key_without_the_right_to_listen_reads_nothing_on_the_hub_s_machine_either(tmp_path: Path) -> None:
     hubs = (EventHubConfig(name="eh", partition_count=1),)
     with BackgroundServer(NamespaceConfig(name="ns", event_hubs=hubs), tmp_path) as server, ExitStack() as opened:
@@ -257,6 +258,7 @@ def test_a_key_without_the_right_to_listen_reads_nothing_on_the_hub_s_machine_ei
             list(found[Right.SEND].read_events(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_segments", [True, False])
 def test_events_that_were_deleted_on_request_are_gone_also_from_within_a_segment(
     tmp_path: Path, use_segments: bool

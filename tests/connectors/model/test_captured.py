@@ -150,6 +150,7 @@ events = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=FEWER)
 @given(events)
 def test_a_job_over_captured_files_gives_the_bytes_it_gave_over_the_hub(

@@ -110,6 +110,7 @@ def test_a_bad_csv_body_is_rejected_alone(body: bytes, problem: Problem) -> None
     assert (values["a"], rejected) == (["1", "2"], [(1, problem)])
 
 
+@pytest.mark.slow
 def test_bodies_that_stand_in_the_way_of_others_are_found() -> None:
     """However they stand among bodies that are read together, each gives what it gives alone."""
     kinds = [

@@ -37,6 +37,7 @@ def counted(source: ReplaySource, outcome: TuningOutcome) -> dict[str, int]:
     return Stepper(source.program, policy, source.logs, TravellingTasks(source.program, policy)).step().counters
 
 
+@pytest.mark.slow
 @given(
     log=logs(),
     policy=policies,

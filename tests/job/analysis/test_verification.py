@@ -43,6 +43,7 @@ def test_a_job_is_the_same_however_it_is_computed(log: RecordedLog, policy: Poli
     assert len(found.attempts) == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_forgets_where_it_stood_is_found_out() -> None:
     source = subject_of()
 

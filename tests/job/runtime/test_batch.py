@@ -79,6 +79,7 @@ def _check(sql: str, policy: Policy, logs: dict[str, Any], dice: random.Random, 
     return refusals[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("queries", ["plain and by substream", "random", "failing", "failing by substream"])
 def test_the_parts_of_a_batch_give_what_all_of_it_gives(

@@ -140,6 +140,7 @@ def test_a_query_without_functions_counts_no_calls() -> None:
     assert not set(METRICS) & set(step.counters)
 
 
+@pytest.mark.slow
 def test_aggregates_that_merge_do_so_in_shards_too() -> None:
     query = f"SELECT k, uda.merged(v) AS total INTO out FROM i {WINDOW}"
     program = Program.prepare(compile_query(query), functions=FUNCTIONS)

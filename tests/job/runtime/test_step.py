@@ -182,6 +182,7 @@ FAILING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAILING)
 @settings(max_examples=example_count(25))
 @given(

@@ -19,6 +19,7 @@ from tidegate.server import Server
 MakeHub = Callable[..., str]
 
 
+@pytest.mark.slow
 def test_partitions_are_shown_with_their_sequence_numbers_and_sizes(client: Client, make_hub: MakeHub) -> None:
     hub = make_hub(2)
     empty = client.get(f"/eventhubs/{hub}.json")

@@ -128,6 +128,7 @@ def test_a_body_is_escaped_in_the_page(client: Client, make_hub: MakeHub) -> Non
     assert "&lt;script&gt;alert(1)" in page
 
 
+@pytest.mark.slow
 def test_a_generator_sends_until_it_is_stopped(client: Client, make_hub: MakeHub) -> None:
     hub = make_hub()
     started = client.post(f"/eventhubs/{hub}/generators", {"body": "{{index}}", "rate": 200}).data
@@ -151,6 +152,7 @@ def test_generators_end_with_the_hub(tmp_path: Path) -> None:
     assert not asyncio.all_tasks(running._loop)
 
 
+@pytest.mark.slow
 def test_a_generator_ends_by_itself(client: Client, make_hub: MakeHub) -> None:
     hub = make_hub()
     client.post(f"/eventhubs/{hub}/generators", {"body": "x", "rate": 50, "seconds": 0.3})

@@ -23,6 +23,7 @@ def keys_of(client: Client, path: str) -> list[str]:
     return [one["key"] for one in client.post(f"{path}/keys").data["keys"]]
 
 
+@pytest.mark.slow
 def test_a_policy_is_made_its_keys_shown_on_request_and_regenerated(client: Client, server: Server) -> None:
     assert client.post("/namespace/policies", {"name": "made-here", "Send": True}).status == 200
     policy = "/namespace/policies/made-here"

@@ -341,6 +341,7 @@ def test_a_value_of_a_schema_is_decoded_with_what_the_schema_imports() -> None:
     assert "not of its schema" in broken["problem"]
 
 
+@pytest.mark.slow
 def test_a_message_of_protobuf_is_decoded_with_what_its_schema_imports() -> None:
     texts = {
         "b.proto": 'syntax = "proto3"; import "a.proto"; message B { A a = 1; }',

@@ -27,6 +27,7 @@ CASES = sorted((Path(__file__).parents[2] / "cases").glob("*.json"))
 SEEDS = range(LOGS) if ONE_SEED is None else [int(ONE_SEED)]
 
 
+@pytest.mark.slow
 def test_history_gives_what_a_job_gives() -> None:
     for seed in SEEDS:
         check_a_random_history(seed)

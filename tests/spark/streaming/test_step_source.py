@@ -344,6 +344,7 @@ def test_parts_are_cut_into_groups_of_about_the_same_size() -> None:
     assert in_groups([], 2) == []
 
 
+@pytest.mark.slow
 def test_spark_needs_no_tidegate_for_it(tmp_path: Path) -> None:
     content = tmp_path / "source"
     content.write_bytes(cloudpickle.dumps(StepSource({"path": str(tmp_path), "run": "r", "untilEnd": "false"})))
