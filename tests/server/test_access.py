@@ -16,11 +16,11 @@ from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventHu
 
 from tests.patience import PATIENCE_S
 from tests.server.conftest import KEY, RULE, RawClient, Receive, event
-from tidegate.amqp import ACCEPTED, BATCH_FORMAT, Detached, Disposition, Message, encode_message
+from tidegate.amqp import ACCEPTED, BATCH_FORMAT, Detached, Disposition, Message, Transfer, encode_message
 from tidegate.amqp.encoding.types import UNAUTHORIZED_ACCESS
 from tidegate.hub.access import sign
 from tidegate.server import Server
-from tidegate.server.connections import client_connection, publishing
+from tidegate.server.connections import client_connection, delivery, publishing
 
 pytestmark = pytest.mark.sdk
 
@@ -94,6 +94,27 @@ def test_an_expired_token_publishes_nothing_before_its_link_has_ended_either(
     assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 1
     client.put_token(sign(client.audience, RULE, KEY, int(awake()) + 7200))
     assert client.publish(link, b"with a new token")[0].state == ACCEPTED
+
+
+def test_an_expired_token_reads_nothing_before_its_link_has_ended_either(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer that ends the link stands still, as when a machine has slept."""
+    awake = time.time
+    address = f"{hub}/ConsumerGroups/$Default/Partitions/0"
+    publisher = (writes := sign_in(server, hub)).publisher(f"{hub}/Partitions/0")
+    ended, renewed = sign_in(server, hub), sign_in(server, hub)
+    links = {client: client.reader(address, credit=10) for client in (ended, renewed)}
+    writes.publish(publisher, b"in time")
+    for client, link in links.items():
+        assert [list(message.body) for message in client.receive(link, 1)] == [[b"in time"]]
+    renewed.put_token(sign(renewed.audience, RULE, KEY, int(awake()) + 7200))
+    monkeypatch.setattr(delivery, "time", SimpleNamespace(time=lambda: awake() + 3600))
+    writes.publish(publisher, b"late")
+    came = ended.until(lambda event: isinstance(event, (Transfer, Detached)) and event.link is links[ended])
+    assert isinstance(came, Detached), came
+    assert "the token of this link has expired" in came.error.description
+    assert [list(message.body) for message in renewed.receive(links[renewed], 1)] == [[b"late"]]
 
 
 def test_an_unknown_hub(connection: str) -> None:

@@ -42,8 +42,8 @@ class ServerSettings:
     idle_timeout_ms: int = 240_000
     """Silence after which a connection counts as dead (Azure's own figure; clients see half of it)."""
     stop_timeout_s: float = 0.4
-    """When the server stops: for what is in flight to be acknowledged, again for clients' goodbyes, and again for answers
-    by HTTP."""
+    """When the server stops: for what is in flight to be acknowledged, again for clients' goodbyes, and again for
+    answers by HTTP."""
 
     drain_s: float = 0.0
     """When the server stops: how long it says that it is not ready before it closes connections, so that a balancer
