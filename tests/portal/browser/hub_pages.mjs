@@ -11,7 +11,7 @@ await visit.run("overview", async (page, expect) => {
   await page.goto("/");
   expect((await page.title()).includes("Tidegate"), "the title names the product");
   await page.getByRole("button", { name: "New event hub" }).click();
-  await page.getByLabel("Name").fill("made-here");
+  await page.getByRole("textbox", { name: "Name" }).fill("made-here");
   await page.getByRole("button", { name: "Create" }).click();
   await page.waitForURL("**/eventhubs/made-here");
   await page.goto("/");
@@ -21,7 +21,7 @@ await visit.run("overview", async (page, expect) => {
   expect((await text(page, "main")).includes("No event hub has"), "a search without result says so");
   await page.goto("/");
   await page.getByRole("button", { name: "New event hub" }).click();
-  await page.getByLabel("Name").fill("made-here");
+  await page.getByRole("textbox", { name: "Name" }).fill("made-here");
   page.expectRefusal(400);
   await page.getByRole("button", { name: "Create" }).click();
   expect((await page.getByRole("alert").filter({ visible: true }).innerText()).includes("already"), "a refusal is shown in the form");
