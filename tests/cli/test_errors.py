@@ -2,15 +2,12 @@
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from tests.patience import PATIENCE_S
 from tidegate.cli.errors import run_and_explain
 from tidegate.log import LogError
 from tidegate.log_format import JsonFormatter
@@ -143,15 +140,6 @@ def test_an_interrupt_is_130_and_a_command_s_own_code_is_kept() -> None:
     with pytest.raises(SystemExit) as exit_:
         run_and_explain(lambda: 3)
     assert exit_.value.code == 3
-
-
-def test_an_interrupt_while_a_dataclass_is_made_is_130_too(tmp_path: Path) -> None:
-    """Python makes it from a text, and `python -m` would end by SIGINT."""
-    (tmp_path / "interrupted.py").write_text(
-        "from tidegate.cli.errors import run_and_explain\nrun_and_explain(lambda: exec('raise KeyboardInterrupt'))\n"
-    )
-    command = [sys.executable, "-m", "interrupted"]
-    assert subprocess.run(command, cwd=tmp_path, check=False, timeout=PATIENCE_S).returncode == 130
 
 
 def test_an_interrupt_that_comes_back_as_another_error_is_still_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,8 +198,10 @@ def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals, 
     (tmp_path / "slow.py").write_text(
         f"import time\n\n\ndef slow(x):\n    open({str(at_work)!r}, 'w').close()\n    time.sleep(0.1)\n    return x\n"
     )
-    line = {"partition": 0, "arrival": "2026-01-01T00:00:00Z", "body": {"t": "2026-01-01T00:00:00Z", "v": 1}}
-    (tmp_path / "log.jsonl").write_text((json.dumps(line) + "\n") * 2_000)
+    # The function is called once for each value.
+    bodies = [{"t": "2026-01-01T00:00:00Z", "v": value} for value in range(2_000)]
+    lines = [json.dumps({"partition": 0, "arrival": body["t"], "body": body}) for body in bodies]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
     path = tmp_path / "job.toml"
     path.write_text(
         'name = "slow"\nquery = "SELECT udf.slow(v) AS v INTO out FROM i TIMESTAMP BY t"\n'

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -38,14 +38,14 @@ def run_and_explain(run: Callable[[], Any]) -> None:
     try:
         code = run()
     except (click.Abort, KeyboardInterrupt):
-        _leave(130)
+        sys.exit(130)
     except BrokenPipeError:
         # Our output's reader left, as in `tidegate tail … | head`; Python must not complain again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _leave(1)
+        sys.exit(1)
     except Exception as error:
         if _interrupted(error):
-            _leave(130)
+            sys.exit(130)
         message = explanation(error)
         is_fault = message is None or bool(os.environ.get("TIDEGATE_DEBUG"))
         if logs_objects():  # whoever collects them misses any other line
@@ -55,19 +55,8 @@ def run_and_explain(run: Callable[[], Any]) -> None:
             raise
         else:
             click.echo(f"tidegate: {message}", err=True)
-        _leave(exit_code(error))
-    _leave(code if isinstance(code, int) else 0)
-
-
-def _leave(code: int) -> NoReturn:
-    """Leave with an exit code, and not by a Ctrl-C that has been dealt with.
-
-    One that reaches Python within `exec` of a text, which dataclasses are made by, makes `python -m` end by SIGINT
-    whatever becomes of it, unless another text is run after it: `run_eval_code_obj` in
-    https://github.com/python/cpython/blob/v3.11.7/Python/pythonrun.c.
-    """
-    exec("")
-    sys.exit(code)
+        sys.exit(exit_code(error))
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def exit_code(error: Exception) -> int:
