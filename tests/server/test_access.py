@@ -20,9 +20,12 @@ from tidegate.amqp import ACCEPTED, BATCH_FORMAT, Detached, Disposition, Message
 from tidegate.amqp.encoding.types import UNAUTHORIZED_ACCESS
 from tidegate.hub.access import sign
 from tidegate.server import Server
-from tidegate.server.connections import client_connection, delivery, publishing
+from tidegate.server.connections import client_connection, delivery, link_handler, publishing
 
 pytestmark = pytest.mark.sdk
+
+# The modules that see whether the token of a link has expired.
+CLOCKS = (client_connection, delivery, link_handler, publishing)
 
 
 def signature(resource: str, key: str, expires_in: float, key_name: str = "RootManageSharedAccessKey") -> str:
@@ -70,7 +73,7 @@ def test_a_link_ends_with_its_token_though_the_machine_has_slept(
     awake = time.time
     monkeypatch.setattr(client_connection, "CLOCK_LOOK_S", 0.2)
     link = (client := sign_in(server, hub)).publisher(hub)
-    for module in (client_connection, publishing):
+    for module in CLOCKS:
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: awake() + 3600))
     ended = client.until(lambda event: isinstance(event, Detached) and event.link is link)
     assert "the token of this link has expired" in ended.error.description
@@ -83,7 +86,7 @@ def test_an_expired_token_publishes_nothing_before_its_link_has_ended_either(
     awake = time.time
     link = (client := sign_in(server, hub)).publisher(f"{hub}/Partitions/0")
     assert client.publish(link, b"in time")[0].state == ACCEPTED
-    for module in (client_connection, publishing):
+    for module in CLOCKS:
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: awake() + 3600))
     dispositions = client.publish(link, b"late", b"later")
     assert {answer.state.condition for answer in dispositions} == {UNAUTHORIZED_ACCESS}
@@ -109,7 +112,8 @@ def test_an_expired_token_reads_nothing_before_its_link_has_ended_either(
     for client, link in links.items():
         assert [list(message.body) for message in client.receive(link, 1)] == [[b"in time"]]
     renewed.put_token(sign(renewed.audience, RULE, KEY, int(awake()) + 7200))
-    monkeypatch.setattr(delivery, "time", SimpleNamespace(time=lambda: awake() + 3600))
+    for module in (delivery, link_handler):  # those of readers alone
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: awake() + 3600))
     writes.publish(publisher, b"late")
     came = ended.until(lambda event: isinstance(event, (Transfer, Detached)) and event.link is links[ended])
     assert isinstance(came, Detached), came

@@ -35,7 +35,7 @@ from tidegate.amqp.endpoints.handshake import SERVER_MECHANISMS
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import HubError, PublisherRevoked, Unauthorized
 from tidegate.server.connections.delivery import DeliveryLink
-from tidegate.server.connections.link_handler import EXPIRED, LinkHandler
+from tidegate.server.connections.link_handler import LinkHandler, follow_token
 from tidegate.server.connections.publishing import STOPPING, PublishingLink
 from tidegate.server.connections.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
 from tidegate.server.context.context import ServerContext
@@ -409,14 +409,11 @@ class ClientConnection:
 
     def _expire_links(self) -> None:
         """End the links whose token has ended and that no later token covers."""
-        wall = time.time()
         for link, handler in list(self._handlers.items()):
-            if handler.expires_at_s is None or handler.expires_at_s > wall:
-                continue
             try:
-                handler.renew()
-            except Unauthorized:
-                self.detach(link, Unauthorized(EXPIRED))
+                follow_token(handler)
+            except Unauthorized as error:
+                self.detach(link, error)
         self._flush()
 
     def check_links(self) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tidegate.amqp import Credit, Link, Timestamp, Transfers, annotate_run
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.amqp.messages import with_delivery_annotations
-from tidegate.hub.errors import HubError, Unauthorized
+from tidegate.hub.errors import HubError
 from tidegate.hub.namespace import Reader
 from tidegate.log import EventBatch
-from tidegate.server.connections.link_handler import EXPIRED, settle_mode
+from tidegate.server.connections.link_handler import follow_token, settle_mode
 from tidegate.server.context.readers import Chunk
 
 if TYPE_CHECKING:
@@ -93,13 +93,6 @@ class DeliveryLink:
         """The token has ended; a later one may cover the link. Raises Unauthorized."""
         self.expires_at_s = self._reader.renew(self._client.tokens.grants, time.time())
 
-    def _follow_token(self) -> None:
-        """Take up a later token, before the timer looks for one. Raises Unauthorized."""
-        try:
-            self.renew()
-        except Unauthorized:
-            raise Unauthorized(EXPIRED) from None
-
     def check(self) -> None:
         self._reader.check()
 
@@ -133,8 +126,7 @@ class DeliveryLink:
                 return
             sendable = min(sendable, self._gate.turn_events)
         try:
-            if self.expires_at_s is not None and self.expires_at_s <= time.time():
-                self._follow_token()
+            follow_token(self)
             self._reader.confirm()
             if self._position >= len(self._chunk) and not self._next_chunk():
                 if self._drain and self._loading is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tidegate.amqp import Credit, Link, Transfers
 from tidegate.amqp.endpoints.link import SEND_SETTLED
+from tidegate.hub.errors import Unauthorized
 
-EXPIRED = "the token of this link has expired; put a new one before that"
+_EXPIRED = "the token of this link has expired; put a new one before that"
 
 
 class LinkHandler(Protocol):
@@ -33,6 +35,22 @@ class LinkHandler(Protocol):
 
     def close(self) -> None:
         """Free what the link holds; it is gone."""
+
+
+def follow_token(handler: LinkHandler) -> None:
+    """Let a link whose token has expired take up a later one.
+
+    A timer of the connection sees to it too, but is late where the machine is busy, or has slept.
+
+    Raises:
+        Unauthorized: there is no later token that covers the link.
+    """
+    if handler.expires_at_s is None or handler.expires_at_s > time.time():
+        return
+    try:
+        handler.renew()
+    except Unauthorized:
+        raise Unauthorized(_EXPIRED) from None
 
 
 _PRODUCT = "product"

@@ -12,7 +12,7 @@ from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfers, Tr
 from tidegate.amqp.encoding.types import CONNECTION_FORCED, Int
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
 from tidegate.hub.namespace import Publisher
-from tidegate.server.connections.link_handler import EXPIRED
+from tidegate.server.connections.link_handler import follow_token
 from tidegate.server.context.metrics import hub_in
 
 if TYPE_CHECKING:
@@ -66,14 +66,12 @@ class PublishingLink:
 
     def on_transfers(self, transfers: Transfers) -> None:
         self._client.context.metrics.request(self._hub, len(transfers.payloads))
-        if self.expires_at_s is not None and self.expires_at_s <= time.time():
-            # The timer that ends the link is late where the machine is busy, or has slept.
-            try:
-                self.renew()
-            except Unauthorized:
-                last_id = transfers.first_id + len(transfers.payloads) - 1
-                self._answer(transfers.first_id, last_id, transfers.settled, Unauthorized(EXPIRED))
-                return
+        try:
+            follow_token(self)
+        except Unauthorized as error:
+            last_id = transfers.first_id + len(transfers.payloads) - 1
+            self._answer(transfers.first_id, last_id, transfers.settled, error)
+            return
         if transfers.message_format == SINGLE_FORMAT:
             self._publish_singles(transfers)
             return
