@@ -26,7 +26,7 @@ from tidegate.amqp import (
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import sign
 from tidegate.server import Server
-from tidegate.server.connections import client_connection, publishing
+from tidegate.server.connections import client_connection, link_handler, publishing
 
 RULE = "RootManageSharedAccessKey"
 INDIFFERENT = ("azsdk-python-eventhubs", "eventhub.python", "MSGolangClient", "MSJSClient")
@@ -299,7 +299,7 @@ def test_a_renewed_token_keeps_the_link(
     link = raw.publisher(f"{hub}/Partitions/0")
     assert raw.put_token(sign(raw.audience, RULE, key, first_end_s + 600)) == 202
     clock = SimpleNamespace(time=lambda: now() + 601)
-    for module in (client_connection, publishing):
+    for module in (client_connection, link_handler, publishing):
         monkeypatch.setattr(module, "time", clock)
     raw.publish(link, b"still here")
     clock.time = lambda: now() + 1201
